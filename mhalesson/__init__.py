@@ -1,0 +1,29 @@
+"""How the outputs of many attention heads become one stream again. The lesson is in `notebooks/`."""
+
+from mhalesson.attention import MultiHeadAttention, merge_heads, split_heads
+from mhalesson.ledger import (
+    GEMMA_7B,
+    GPT2_SMALL,
+    LLAMA3_8B,
+    LLAMA3_70B,
+    LLAMA3_405B,
+    attention_ledger,
+)
+from mhalesson.output_projection import head_contributions, output_blocks, reach, stacked_identity
+
+__version__ = "0.1.0"
+__all__ = [
+    "GEMMA_7B",
+    "GPT2_SMALL",
+    "LLAMA3_8B",
+    "LLAMA3_70B",
+    "LLAMA3_405B",
+    "MultiHeadAttention",
+    "attention_ledger",
+    "head_contributions",
+    "merge_heads",
+    "output_blocks",
+    "reach",
+    "split_heads",
+    "stacked_identity",
+]

@@ -1,0 +1,57 @@
+"""Wrong calls get one sentence: the argument, its value, and what would be right."""
+
+import reprlib
+
+import torch
+from torch import Tensor
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse anything but a whole number of at least 1 (True and 2.0 are not counts)."""
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name}={reprlib.repr(value)} should be a whole number of at least 1")
+
+
+def check_split(name: str, width: int, parts_name: str, parts: int, unit: str = "heads") -> None:
+    """Refuse a width that does not divide into equal parts, and name the nearest counts that would."""
+    if width % parts:
+        fits = [n for n in range(1, width + 1) if width % n == 0]
+        below, above = max(n for n in fits if n < parts or n == 1), min(n for n in fits if n > parts or n == width)
+        raise ValueError(
+            f"{name}={width} cannot be split into {parts_name}={parts} {unit} of equal width; "
+            f"{parts_name}={below} or {parts_name}={above} would fit"
+        )
+
+
+def head_sizes(d_model: int, num_heads: int, num_kv_heads: int | None, d_head: int | None) -> tuple[int, int]:
+    """The number of key/value heads and the width of a head that a call means, or the reason it means none."""
+    check_count("d_model", d_model)
+    check_count("num_heads", num_heads)
+    if num_kv_heads is None:
+        num_kv_heads = num_heads
+    check_count("num_kv_heads", num_kv_heads)
+    check_split("num_heads", num_heads, "num_kv_heads", num_kv_heads, "groups")
+    if d_head is None:
+        check_split("d_model", d_model, "num_heads", num_heads)
+        d_head = d_model // num_heads
+    check_count("d_head", d_head)
+    return num_kv_heads, d_head
+
+
+def check_tensor(name: str, value: object, shape: str, dtype: torch.dtype | None = None, **sizes: int) -> None:
+    """Refuse anything but a tensor of that shape: `check_tensor("x", x, "B T d_model", d_model=768)`.
+
+    Without `dtype`, any real floating-point type will do.
+    """
+    wanted = "(" + ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in shape.split()) + ")"
+    kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
+    right = f"it should be a {kind} tensor of shape {wanted}"
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}={reprlib.repr(value)} is a {type(value).__name__}; {right}")
+    found = tuple(value.shape)
+    if len(found) != len(shape.split()) or any(
+        found[axis] != sizes.get(dim, found[axis]) for axis, dim in enumerate(shape.split())
+    ):
+        raise ValueError(f"{name} has shape {found}; {right}")
+    if value.dtype != dtype if dtype else not value.is_floating_point():
+        raise ValueError(f"{name} has dtype {str(value.dtype).removeprefix('torch.')}; {right}")
