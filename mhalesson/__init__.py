@@ -24,6 +24,17 @@ __all__ = [
     "merge_heads",
     "output_blocks",
     "reach",
+    "ready",
     "split_heads",
     "stacked_identity",
 ]
+
+
+def ready(page: str) -> str:
+    """What the first cell of a page prints: does the page, written for version `page`, fit this package?"""
+    if page == __version__:
+        return "Ready: this page and the package belong together."
+    return (
+        f"This page was written for mhalesson {page}, and {__version__} is installed, so numbers may differ. "
+        "Run `git pull` and `make lab`, or `pip install -e .` in the project's folder."
+    )

@@ -9,36 +9,44 @@ from torch import Tensor
 def check_count(name: str, value: object) -> None:
     """Refuse anything but a whole number of at least 1 (True and 2.0 are not counts)."""
     if type(value) is not int or value < 1:
-        raise ValueError(f"{name}={reprlib.repr(value)} should be a whole number of at least 1")
+        raise ValueError(f"{name}={reprlib.repr(value)} should be a whole number (int) of at least 1")
 
 
-def check_split(name: str, width: int, parts_name: str, parts: int, unit: str = "heads") -> None:
+def check_flag(name: str, value: object) -> None:
+    """Refuse anything but True and False ("no" would count as true)."""
+    if type(value) is not bool:
+        raise ValueError(f"{name}={reprlib.repr(value)} should be True or False")
+
+
+def check_split(
+    what: str, width: int, parts_name: str, parts: int, unit: str = "heads of equal width"
+) -> None:
     """Refuse a width that does not divide into equal parts, and name the nearest counts that would."""
     if width % parts:
         fits = [n for n in range(1, width + 1) if width % n == 0]
-        below, above = max(n for n in fits if n < parts or n == 1), min(n for n in fits if n > parts or n == width)
-        raise ValueError(
-            f"{name}={width} cannot be split into {parts_name}={parts} {unit} of equal width; "
-            f"{parts_name}={below} or {parts_name}={above} would fit"
-        )
+        near = {max(n for n in fits if n < parts), min((n for n in fits if n > parts), default=width)}
+        would_fit = " or ".join(f"{parts_name}={n}" for n in sorted(near))
+        raise ValueError(f"{what} cannot be split into {parts_name}={parts} {unit}; {would_fit} would fit")
 
 
 def head_sizes(d_model: int, num_heads: int, num_kv_heads: int | None, d_head: int | None) -> tuple[int, int]:
-    """The number of key/value heads and the width of a head that a call means, or the reason it means none."""
+    """The number of key/value heads and the width of a head that a call means, or why it means none."""
     check_count("d_model", d_model)
     check_count("num_heads", num_heads)
     if num_kv_heads is None:
         num_kv_heads = num_heads
     check_count("num_kv_heads", num_kv_heads)
-    check_split("num_heads", num_heads, "num_kv_heads", num_kv_heads, "groups")
+    check_split(f"{num_heads=}", num_heads, "num_kv_heads", num_kv_heads, "groups of equal size")
     if d_head is None:
-        check_split("d_model", d_model, "num_heads", num_heads)
+        check_split(f"{d_model=}", d_model, "num_heads", num_heads)
         d_head = d_model // num_heads
     check_count("d_head", d_head)
     return num_kv_heads, d_head
 
 
-def check_tensor(name: str, value: object, shape: str, dtype: torch.dtype | None = None, **sizes: int) -> None:
+def check_tensor(
+    name: str, value: object, shape: str, dtype: torch.dtype | None = None, **sizes: int
+) -> None:
     """Refuse anything but a tensor of that shape: `check_tensor("x", x, "B T d_model", d_model=768)`.
 
     Without `dtype`, any real floating-point type will do.
@@ -47,7 +55,8 @@ def check_tensor(name: str, value: object, shape: str, dtype: torch.dtype | None
     kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
     right = f"it should be a {kind} tensor of shape {wanted}"
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name}={reprlib.repr(value)} is a {type(value).__name__}; {right}")
+        shown = " ".join(reprlib.repr(value).split())  # an array's repr runs over several lines
+        raise ValueError(f"{name}={shown} is of type {type(value).__name__}; {right}")
     found = tuple(value.shape)
     if len(found) != len(shape.split()) or any(
         found[axis] != sizes.get(dim, found[axis]) for axis, dim in enumerate(shape.split())

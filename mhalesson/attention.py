@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mhalesson._checks import check_count, check_split, check_tensor, head_sizes
+from mhalesson._checks import check_count, check_flag, check_split, check_tensor, head_sizes
 
 
 def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, "B h T d"]:
@@ -27,7 +27,7 @@ def split_heads(x: Float[Tensor, "B T width"], num_heads: int) -> Float[Tensor, 
     check_tensor("x", x, "B T width")
     check_count("num_heads", num_heads)
     B, T, width = x.shape
-    check_split("the width of x", width, "num_heads", num_heads)
+    check_split(f"x of width {width}", width, "num_heads", num_heads)
     x = x.view(B, T, num_heads, width // num_heads)  # (B, T, h, d): name the two halves of a channel
     return x.transpose(1, 2)  # (B, h, T, d): let every head see its own sequence
 
@@ -68,8 +68,8 @@ def attention_weights(
 
 def _attend_loop(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     """One head after the other, as the formula is written. All (B, h, T, d)."""
-    z = [attention_weights(q[:, i], k[:, i], allowed[:, 0]) @ v[:, i] for i in range(q.shape[1])]  # h × (B, T, d)
-    return torch.stack(z, dim=1)  # (B, h, T, d)
+    z = [attention_weights(q[:, i], k[:, i], allowed[:, 0]) @ v[:, i] for i in range(q.shape[1])]
+    return torch.stack(z, dim=1)  # h times (B, T, d) → (B, h, T, d)
 
 
 def _attend_batched(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -113,6 +113,8 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads, d_head = head_sizes(d_model, num_heads, num_kv_heads, d_head)
+        check_flag("bias", bias)
+        check_flag("causal", causal)
         self.num_heads, self.num_kv_heads, self.causal = num_heads, num_kv_heads, causal
         self.implementation = implementation
         self.q_proj = nn.Linear(d_model, num_heads * d_head, bias=bias)
@@ -127,7 +129,8 @@ class MultiHeadAttention(nn.Module):
     @implementation.setter
     def implementation(self, name: str) -> None:
         if not isinstance(name, str) or name not in ATTEND:
-            raise ValueError(f"implementation={reprlib.repr(name)} should be one of {', '.join(map(repr, ATTEND))}")
+            names = ", ".join(map(repr, ATTEND))
+            raise ValueError(f"implementation={reprlib.repr(name)} should be one of {names}")
         self._implementation = name
 
     def forward(
@@ -143,7 +146,8 @@ class MultiHeadAttention(nn.Module):
         self._check(x, attention_mask)
         q, k, v = self._project(x)
         if self.implementation == "fused" and attention_mask is None:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)  # a kernel that needs no mask
+            # Without a mask tensor, the fastest kernels can run.
+            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         allowed, empty = self._allowed(x, attention_mask)
         z = ATTEND[self.implementation](q, k, v, allowed)  # (B, h, T, d_head)
         return z.masked_fill(empty, 0)
@@ -183,13 +187,16 @@ class MultiHeadAttention(nn.Module):
 
     def _check(self, x: Tensor, attention_mask: Tensor | None) -> None:
         weight = self.q_proj.weight
-        # Under autocast torch itself casts x and the weights to one dtype.
-        dtype = None if torch.is_autocast_enabled(weight.device.type) else weight.dtype
+        # Under autocast (which the meta device lacks) torch itself casts x and the weights to one dtype.
+        device = weight.device.type
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = None if autocast else weight.dtype
         check_tensor("x", x, "B T d_model", dtype, d_model=weight.shape[1])
         if x.device != weight.device:
-            raise ValueError(f"x is on {x.device}, the weights on {weight.device}; move one to the other with .to()")
+            raise ValueError(f"x is on {x.device}, the weights on {weight.device}; move one with .to()")
         if attention_mask is not None:
             B, T, _ = x.shape
             check_tensor("attention_mask", attention_mask, "B T", torch.bool, B=B, T=T)
-            if attention_mask.device != x.device:
-                raise ValueError(f"attention_mask is on {attention_mask.device}, x on {x.device}; use .to(x.device)")
+            device = attention_mask.device
+            if device != x.device:
+                raise ValueError(f"attention_mask is on {device}, x on {x.device}; use .to(x.device)")

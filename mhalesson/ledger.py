@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mhalesson._checks import check_count, head_sizes
+from mhalesson._checks import check_count, check_flag, head_sizes
 
 # The attention of one layer of some well-known models, ready for `attention_ledger(**GPT2_SMALL)`.
 GPT2_SMALL = dict(d_model=768, num_heads=12)  # Radford et al. 2019
@@ -44,7 +44,7 @@ class Ledger:
 
     def __str__(self) -> str:
         def line(name: object, shape: object, parameters: object, flops: object) -> str:
-            return f"{name:<10} {shape!s:<18} {parameters:>12} {flops:>16}"
+            return f"{name:<10} {shape!s:<18} {parameters:>13} {flops:>16}"
 
         head = line("", "shape", "parameters", "FLOPs per token")
         body = [line(r.name, r.shape, f"{r.parameters:,}", f"{r.flops_per_token:,}") for r in self.rows]
@@ -75,6 +75,7 @@ def attention_ledger(
     """
     h = num_heads
     h_kv, d = head_sizes(d_model, num_heads, num_kv_heads, d_head)
+    check_flag("bias", bias)
     for name, size in (("context", context), ("d_ff", d_ff)):
         if size is not None:
             check_count(name, size)

@@ -4,6 +4,7 @@ The maths writes y = z_cat W_O with W_O (h·d_v, d_model). `weight`, here, is al
 stores: the transpose, (d_model, h·d_v).
 """
 
+import reprlib
 from collections.abc import Callable
 
 import torch
@@ -27,7 +28,7 @@ def output_blocks(weight: Float[Tensor, "d_model width"], num_heads: int) -> Flo
     check_tensor("weight", weight, "d_model h·d_v")
     check_count("num_heads", num_heads)
     d_model, width = weight.shape
-    check_split("the second size of weight", width, "num_heads", num_heads)
+    check_split(f"weight with {width} columns", width, "num_heads", num_heads)
     W_O = weight.T  # (h·d_v, d_model)
     return W_O.unflatten(0, (num_heads, width // num_heads))  # (h, d_v, d_model)
 
@@ -71,18 +72,27 @@ def reach(
 
     `fn` takes the reports of one token, z (h, d_v), to that token's output; the output, flattened, is cut
     into `num_blocks` equal blocks. Entry (i, j) is the Frobenius norm of the Jacobian ∂ block j / ∂ z_i.
-    Raises ValueError if `z` is not finite or the output does not divide into `num_blocks`.
+    Raises ValueError if `z` is not finite or the output is no tensor or does not divide into `num_blocks`.
 
     >>> reach(lambda z: z.flatten(), torch.ones(2, 3), num_blocks=2)  # concat: each head, its own block
     tensor([[1.7321, 0.0000],
             [0.0000, 1.7321]])
     """
+    if not callable(fn):
+        raise ValueError(f"fn={reprlib.repr(fn)} should be a function from z to a tensor")
     check_tensor("z", z, "h d_v")
     check_count("num_blocks", num_blocks)
     if not z.isfinite().all():
-        raise ValueError("z holds NaN or infinity, so a nudge of it means nothing; every entry should be finite")
-    jacobian = torch.autograd.functional.jacobian(fn, z).flatten(0, -3)  # (out, h, d_v)
-    out, h, d_v = jacobian.shape
-    check_split("the output of fn, of width", out, "num_blocks", num_blocks, "blocks")
-    blocks = jacobian.view(num_blocks, out // num_blocks, h, d_v)
+        raise ValueError("z holds NaN or infinity, which no nudge can move; every entry should be finite")
+
+    def flat_output(z: Tensor) -> Tensor:
+        y = fn(z)
+        if not isinstance(y, Tensor):
+            raise ValueError(f"fn(z) is of type {type(y).__name__}; it should be a tensor")
+        out = y.numel()
+        check_split(f"fn(z) of {out} numbers", out, "num_blocks", num_blocks, "blocks of equal width")
+        return y.flatten()  # (out,)
+
+    jacobian = torch.autograd.functional.jacobian(flat_output, z)  # (out, h, d_v)
+    blocks = jacobian.unflatten(0, (num_blocks, -1))  # (num_blocks, out / num_blocks, h, d_v)
     return blocks.norm(dim=(1, 3)).T  # (h, num_blocks)

@@ -1,0 +1,58 @@
+"""What the pages print: small tensors as labelled text, numbers and lists as words."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from torch import Tensor
+
+
+def words(items: Sequence[object]) -> str:
+    """A list in words: 1, 2 and 3."""
+    *most, last = map(str, items)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def number(value: float) -> str:
+    """A number as captions print it: at most two decimals, none that say nothing, never minus zero."""
+    return f"{round(float(value), 2) + 0.0:g}"
+
+
+def grid(x: Tensor, rows: str = "token", columns: str = "channel", names: Sequence[str] | None = None) -> str:
+    """A small (rows, columns) tensor as labelled text; a vector is one row.
+
+    `names[v]` is printed in place of the value v, for tensors whose values say where they came from.
+
+    >>> import torch
+    >>> print(grid(torch.tensor([[1.0, 0.5], [0.0, 2.0]])))
+             channel 0  channel 1
+    token 0       1.00       0.50
+    token 1       0.00       2.00
+    """
+    values = np.atleast_2d(x.detach().cpu().numpy())
+
+    def cell(v: float) -> str:
+        if names is not None:
+            return names[int(v)]
+        return f"{v:.2f}".replace("-0.00", "0.00") if isinstance(v, float) else str(v)
+
+    labels = [f"{rows} {i}" if x.dim() == 2 else "" for i in range(len(values))]
+    table = [["", *(f"{columns} {j}" for j in range(values.shape[1]))]]
+    table += [[label, *map(cell, row)] for label, row in zip(labels, values.tolist(), strict=True)]
+    first, *others = (max(map(len, column)) for column in zip(*table, strict=True))
+    return "\n".join(
+        f"{label:<{first}}" + "".join(f"  {v:>{width}}" for v, width in zip(row, others, strict=True))
+        for label, *row in table
+    )
+
+
+def index_codes(**sizes: int) -> list[str]:
+    """Names for the cells of a tensor in memory order, each saying where it belongs.
+
+    The keywords h, t and c give the sizes of heads, tokens and channels, in the order of the axes.
+
+    >>> index_codes(h=2, t=1, c=2)
+    ['h0t0c0', 'h0t0c1', 'h1t0c0', 'h1t0c1']
+    """
+    places = (dict(zip(sizes, index, strict=True)) for index in product(*map(range, sizes.values())))
+    return ["".join(f"{axis}{place[axis]}" for axis in "htc" if axis in place) for place in places]
