@@ -1,0 +1,1 @@
+"""Data files the lessons load, each beside the script that made it."""
