@@ -10,6 +10,7 @@ from mhalesson.ledger import (
     attention_ledger,
 )
 from mhalesson.output_projection import head_contributions, output_blocks, reach, stacked_identity
+from mhalesson.trained_heads import load_trained_heads
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "MultiHeadAttention",
     "attention_ledger",
     "head_contributions",
+    "load_trained_heads",
     "merge_heads",
     "output_blocks",
     "reach",

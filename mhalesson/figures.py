@@ -81,7 +81,8 @@ def reach_diagram(panels: dict[str, Tensor], left: Sequence[str], right: Sequenc
         each = [int((row > 1e-6 * strongest).sum()) for row in reach]
         one_each = f"each {a} reaches {each[0]} of {n_right}" if len(set(each)) == 1 else "unevenly"
         sentences.append(f"{title}: {lines} of {n_left * n_right} lines, {one_each}")
-    return _picture(figure, "; ".join(sentences) + ".")
+    legend = "Colour: who sends; thickness: how strongly, within one panel"
+    return _picture(figure, f"{legend}. {'; '.join(sentences)}.")
 
 
 def reach_map(reach: Tensor, title: str) -> Picture:
@@ -228,7 +229,7 @@ def size_and_damage(norms: Tensor, damage: Tensor, layer: int, marked: Sequence[
     h = len(norms)
     figure = _canvas(9, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    for axes, values, label in ((upper, norms, "norm of block"), (lower, damage, "damage")):
+    for axes, values, label in ((upper, norms, "norm of block"), (lower, damage, "damage (1 - cosine)")):
         for i in range(h):
             k = list(marked).index(i) + 1 if i in marked else 0
             style = dict(color=TINTS[k] if k else "#DDDDDD", edgecolor="black", hatch=HATCHES[k])
@@ -239,7 +240,7 @@ def size_and_damage(norms: Tensor, damage: Tensor, layer: int, marked: Sequence[
         name: v.argsort(descending=True).argsort() + 1 for name, v in (("size", norms), ("damage", damage))
     }
     parts = [
-        f"head {i} is number {ranks['size'][i]} of {h} by block and number {ranks['damage'][i]} by damage"
+        f"head {i} is number {ranks['size'][i]} of {h} by norm and number {ranks['damage'][i]} by damage"
         for i in marked
     ]
     return _picture(figure, f"Layer {layer}: {'; '.join(parts)}.")
@@ -252,14 +253,15 @@ def rank_correlations(by_block: Sequence[float], by_contribution: Sequence[float
     axes = figure.subplots()
     axes.plot(layers, by_block, "s--", color=COLOURS[5], label="norm of the block of W_O")
     axes.plot(layers, by_contribution, "o-", color=COLOURS[0], label="mean size of the contribution")
-    axes.axhline(0.59, color="grey", linewidth=1, linestyle=":", label="5 % line for 12 heads")
+    for line, label in ((0.59, "5 % lines for 12 heads"), (-0.59, None)):
+        axes.axhline(line, color="grey", linewidth=1, linestyle=":", label=label)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="layer", ylabel="rank correlation\nwith damage", xticks=layers, ylim=(-1.05, 1.05))
     axes.legend(fontsize=8, loc="lower right")
     blocks, contributions = (", ".join(f"{r:.2f}" for r in row) for row in (by_block, by_contribution))
     caption = (
-        f"Rank correlation with damage, layers 0 to {layers[-1]}: "
-        f"block norm {blocks}; contribution {contributions}."
+        f"Rank correlation with damage, layers 0 to {layers[-1]}: block norm {blocks}; contribution "
+        f"{contributions}. Between the dotted lines at -0.59 and 0.59, chance is not excluded at 5 %."
     )
     return _picture(figure, caption)
 
@@ -268,7 +270,7 @@ def rank_correlations(by_block: Sequence[float], by_contribution: Sequence[float
 
 
 def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "token") -> Picture:
-    """Tensors as strips of memory in reading order, cut where the row of one token (or head) ends.
+    """Tensors in reading order, as strips, cut where the row of one token (or head) ends.
 
     `strips` maps a title to a (rows, width) tensor of index codes; `names[v]`, like "h0t1c0", says where
     the value v belongs. Tint is the head, hatch the token.
@@ -295,13 +297,12 @@ def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "to
         axes.set(xlim=(-0.1, count * (width + 0.25)), ylim=(-0.5, 1.05))
         axes.set_title(title, fontsize=10, loc="left")
         axes.axis("off")
-        first = [names[int(v)] for v in tensor[0].tolist()]
-        heads, tokens = sorted({name[1] for name in first}), sorted({name[3] for name in first})
-        sentences.append(
-            f"{title}: the row of {row} 0 holds head{'s' * (len(heads) > 1)} {words(heads)} "
-            f"of token{'s' * (len(tokens) > 1)} {words(tokens)}"
-        )
-    return _picture(figure, "; ".join(sentences) + ".")
+        first = dict.fromkeys(
+            names[int(v)][:4] for v in tensor[0].tolist()
+        )  # "h0t1": each place once, in order
+        places = words([f"head {place[1]} of token {place[3]}" for place in first])
+        sentences.append(f"With {title}, the row of {row} 0 reads {places}")
+    return _picture(figure, f"Colour: head; hatch: token. {'. '.join(sentences)}.")
 
 
 # ---------------------------------------------------------------- 05 · loop or batched

@@ -18,9 +18,15 @@ def number(value: float) -> str:
     return f"{round(float(value), 2) + 0.0:g}"
 
 
-def grid(x: Tensor, rows: str = "token", columns: str = "channel", names: Sequence[str] | None = None) -> str:
+def grid(
+    x: Tensor,
+    rows: str | Sequence[str] = "token",
+    columns: str = "channel",
+    names: Sequence[str] | None = None,
+) -> str:
     """A small (rows, columns) tensor as labelled text; a vector is one row.
 
+    `rows` and `columns` say what is counted along each axis; a list names each row.
     `names[v]` is printed in place of the value v, for tensors whose values say where they came from.
 
     >>> import torch
@@ -36,9 +42,10 @@ def grid(x: Tensor, rows: str = "token", columns: str = "channel", names: Sequen
             return names[int(v)]
         return f"{v:.2f}".replace("-0.00", "0.00") if isinstance(v, float) else str(v)
 
-    labels = [f"{rows} {i}" if x.dim() == 2 else "" for i in range(len(values))]
+    if isinstance(rows, str):
+        rows = [f"{rows} {i}" if x.dim() == 2 else "" for i in range(len(values))]
     table = [["", *(f"{columns} {j}" for j in range(values.shape[1]))]]
-    table += [[label, *map(cell, row)] for label, row in zip(labels, values.tolist(), strict=True)]
+    table += [[label, *map(cell, row)] for label, row in zip(rows, values.tolist(), strict=True)]
     first, *others = (max(map(len, column)) for column in zip(*table, strict=True))
     return "\n".join(
         f"{label:<{first}}" + "".join(f"  {v:>{width}}" for v, width in zip(row, others, strict=True))

@@ -44,8 +44,9 @@ def load_trained_heads() -> TrainedHeads:
     A head's `damage` says how far the sentence's vector turns when that head falls silent (its z becomes
     0, the bias stays): 1 - cosine similarity, averaged over the sentences. `figures` holds the cosine
     similarity that is left when W_O itself changes in all layers at once: `shared_block_cosine` when all
-    heads of a layer share their mean block, `identity_cosine` when W_O is the identity. Damage and figures
-    were measured once, on the full float32 model. `data/trained_heads.json` tells the rest.
+    heads of a layer share their mean block, `identity_cosine` when W_O is the identity. For comparison,
+    `other_sentence_cosine` is that of two different sentences. Damage and figures were measured once, on
+    the full float32 model. `data/trained_heads.json` tells the rest.
 
     Raises ValueError when a data file is missing, cut short or changed.
 

@@ -131,7 +131,7 @@ def test_every_head_is_missed_a_little(heads):
 
 
 def test_one_block_for_all_heads_costs_much_and_the_identity_more(heads):
-    assert set(heads.figures) == {"shared_block_cosine", "identity_cosine"}
+    assert set(heads.figures) == {"shared_block_cosine", "identity_cosine", "other_sentence_cosine"}
     assert heads.figures["shared_block_cosine"] == pytest.approx(0.54, abs=0.005)
     assert heads.figures["identity_cosine"] == pytest.approx(0.25, abs=0.005)
 
@@ -254,6 +254,9 @@ def test_the_original_model_agrees(heads):
     def cosine():
         embedding = model(**tokens).last_hidden_state.mean(1).double()
         return torch.cosine_similarity(embedding, untouched).mean().item()
+
+    pairs = torch.cosine_similarity(untouched[:, None], untouched[None], dim=-1)
+    assert heads.figures["other_sentence_cosine"] == pytest.approx(pairs.triu(1).sum().item() / 28, abs=1e-5)
 
     for n, i in [(0, 2), (3, 0), (5, 11)]:
         kept = linears[n].weight.clone()

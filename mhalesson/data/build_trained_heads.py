@@ -48,6 +48,8 @@ FIGURES = {
     "sentences, when every head of a layer uses one and the same block of W_O, the mean of the layer's "
     "blocks; in all layers at once, b_O stays, original float32 model",
     "identity_cosine": "the same when W_O is the identity matrix in every layer",
+    "other_sentence_cosine": "for comparison: cosine similarity of the embeddings of two different "
+    "sentences of ours, averaged over all pairs, untouched model",
 }
 
 
@@ -139,6 +141,7 @@ def build(out):
     figures = {
         "shared_block_cosine": similarity(embed_with(model, tokens, share_blocks), untouched),
         "identity_cosine": similarity(embed_with(model, tokens, identity), untouched),
+        "other_sentence_cosine": similarity(*untouched[torch.combinations(torch.arange(8)).T]),
     }
     arrays = {
         "W_O": torch.stack([linear.weight.T for linear in output_projections(model)]).half().numpy(),
