@@ -1,5 +1,6 @@
 """What multi-head attention costs, by formula: parameters and floating-point operations."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mhalesson._checks import check_count, check_flag, head_sizes
@@ -30,24 +31,27 @@ class Ledger:
 
     @property
     def parameters(self) -> int:
-        return sum(row.parameters for row in self.rows)
+        return sum(row.parameters for row in self)
 
     @property
     def flops_per_token(self) -> int:
-        return sum(row.flops_per_token for row in self.rows)
+        return sum(row.flops_per_token for row in self)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
 
     def __getitem__(self, name: str) -> Row:
-        for row in self.rows:
+        for row in self:
             if row.name == name:
                 return row
-        raise ValueError(f"the ledger has no row {name!r}; it has {', '.join(row.name for row in self.rows)}")
+        raise ValueError(f"the ledger has no row {name!r}; it has {', '.join(row.name for row in self)}")
 
     def __str__(self) -> str:
         def line(name: object, shape: object, parameters: object, flops: object) -> str:
             return f"{name:<10} {shape!s:<18} {parameters:>13} {flops:>16}"
 
         head = line("", "shape", "parameters", "FLOPs per token")
-        body = [line(r.name, r.shape, f"{r.parameters:,}", f"{r.flops_per_token:,}") for r in self.rows]
+        body = [line(r.name, r.shape, f"{r.parameters:,}", f"{r.flops_per_token:,}") for r in self]
         total = line("total", "", f"{self.parameters:,}", f"{self.flops_per_token:,}")
         return "\n".join([head, *body, total])
 

@@ -12,8 +12,8 @@ h = 8 heads, d_v = 8. z_i is what head i puts out; W is (d_in, d_model) as in th
 - mean: y = (z_1 + … + z_h) W / h. With W h times as large this is the raw sum, so both can learn the same
   functions; but W starts as it does there, and AdamW's steps do not grow to make up for the 1/h.
 
-This is toy evidence: one small model, one text, one short training. Nothing was tuned, for no variant. Weights
-start as torch's layers start them, so entries of the smaller W start larger (like 1/√d_in). For one seed all
+This is toy evidence: one small model, one text, one short training. Nothing was tuned, for no variant. The
+layers start as torch starts them, so entries of the smaller W start larger (like 1/√d_in). For one seed all
 variants see the same batches, and layers of the same name and shape start from the same weights. The text is
 CPython's own help: another version of Python may bring another text.
 """
