@@ -45,11 +45,16 @@ def head_sizes(d_model: int, num_heads: int, num_kv_heads: int | None, d_head: i
 
 
 def check_tensor(
-    name: str, value: object, shape: str, dtype: torch.dtype | None = None, **sizes: int
+    name: str,
+    value: object,
+    shape: str,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **sizes: int,
 ) -> None:
     """Refuse anything but a tensor of that shape: `check_tensor("x", x, "B T d_model", d_model=768)`.
 
-    Without `dtype`, any real floating-point type will do.
+    Without `dtype`, any real floating-point type will do; without `device`, any device.
     """
     wanted = "(" + ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in shape.split()) + ")"
     kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
@@ -64,3 +69,5 @@ def check_tensor(
         raise ValueError(f"{name} has shape {found}; {right}")
     if value.dtype != dtype if dtype else not value.is_floating_point():
         raise ValueError(f"{name} has dtype {str(value.dtype).removeprefix('torch.')}; {right}")
+    if device is not None and value.device != device:
+        raise ValueError(f"{name} is on {value.device}; it should be on {device}: {name}.to('{device}')")

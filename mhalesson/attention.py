@@ -61,8 +61,8 @@ def attention_weights(
     [0.5, 0.5, 0.0]
     """
     d = q.shape[-1]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(d)  # (..., T, T)
-    scores = scores.masked_fill(~allowed, -math.inf)
+    scores = q / math.sqrt(d) @ k.transpose(-2, -1)  # (..., T, T); q first, or float16 may overflow
+    scores = scores.where(allowed, -math.inf)
     return scores.softmax(dim=-1)
 
 
@@ -77,14 +77,15 @@ def _attend_batched(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     return attention_weights(q, k, allowed) @ v
 
 
-ATTEND = {"loop": _attend_loop, "batched": _attend_batched, "fused": F.scaled_dot_product_attention}
+IMPLEMENTATIONS = {"loop": _attend_loop, "batched": _attend_batched, "fused": F.scaled_dot_product_attention}
 
 
 class MultiHeadAttention(nn.Module):
     """Multi-head self-attention, (B, T, d_model) → (B, T, d_model).
 
     `implementation` is "loop", "batched" or "fused" (torch's scaled_dot_product_attention) and can be
-    changed on the instance: same weights, same result. With `num_kv_heads` < `num_heads`, groups of
+    changed on the instance: same weights, same result, same gradients (second derivatives only through
+    the first two). With `num_kv_heads` < `num_heads`, groups of
     query heads share one key and one value head (Ainslie et al. 2023, section 2.2). `d_head` defaults
     to d_model / num_heads.
 
@@ -128,8 +129,8 @@ class MultiHeadAttention(nn.Module):
 
     @implementation.setter
     def implementation(self, name: str) -> None:
-        if not isinstance(name, str) or name not in ATTEND:
-            names = ", ".join(map(repr, ATTEND))
+        if not isinstance(name, str) or name not in IMPLEMENTATIONS:
+            names = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(f"implementation={reprlib.repr(name)} should be one of {names}")
         self._implementation = name
 
@@ -149,7 +150,7 @@ class MultiHeadAttention(nn.Module):
             # Without a mask tensor, the fastest kernels can run.
             return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         allowed, empty = self._allowed(x, attention_mask)
-        z = ATTEND[self.implementation](q, k, v, allowed)  # (B, h, T, d_head)
+        z = IMPLEMENTATIONS[self.implementation](q, k, v, allowed)  # (B, h, T, d_head)
         return z.masked_fill(empty, 0)
 
     def weights(
@@ -177,7 +178,7 @@ class MultiHeadAttention(nn.Module):
         Softmax cannot weigh nothing (0/0), so an empty row is opened here and zeroed by the caller.
         """
         T = x.shape[1]
-        allowed = torch.ones(1, 1, T, T, dtype=torch.bool, device=x.device)
+        allowed = torch.ones(1, 1, T, T, dtype=torch.bool, device=x.device)  # (1, 1, T, T)
         if self.causal:
             allowed = allowed.tril()  # token i sees tokens 0 … i
         if attention_mask is not None:
@@ -191,12 +192,7 @@ class MultiHeadAttention(nn.Module):
         device = weight.device.type
         autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         dtype = None if autocast else weight.dtype
-        check_tensor("x", x, "B T d_model", dtype, d_model=weight.shape[1])
-        if x.device != weight.device:
-            raise ValueError(f"x is on {x.device}, the weights on {weight.device}; move one with .to()")
+        check_tensor("x", x, "B T d_model", dtype, weight.device, d_model=weight.shape[1])
         if attention_mask is not None:
             B, T, _ = x.shape
-            check_tensor("attention_mask", attention_mask, "B T", torch.bool, B=B, T=T)
-            device = attention_mask.device
-            if device != x.device:
-                raise ValueError(f"attention_mask is on {device}, x on {x.device}; use .to(x.device)")
+            check_tensor("attention_mask", attention_mask, "B T", torch.bool, x.device, B=B, T=T)

@@ -8,7 +8,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from IPython.display import display
@@ -17,10 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from mhalesson.text import number, words
+from mhalesson.text import number, vector, words
 
-# Okabe and Ito's palette, safe for colour-blind eyes; every use also carries a label or a hatch.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+# After Okabe and Ito: safe for colour-blind eyes, and dark enough for lines on white (contrast over 3:1).
+# Every use also carries a label, a hatch or a line style.
+COLOURS = ("#0072B2", "#B86E00", "#00805D", "#B0568A", "#3A7CA5", "#C44E00")
 TINTS = ("#BBD9EE", "#FBE3B0", "#B5E2D3", "#F1D7E5", "#D6EDFA", "#F5CDAE")  # the same, behind black text
 HATCHES = ("", "//", "..", "xx", "\\\\", "oo")
 
@@ -58,29 +59,22 @@ def reach_diagram(panels: dict[str, Tensor], left: Sequence[str], right: Sequenc
     `left` and `right` name the nodes of each panel, for example "head" → "head 0", "head 1" …
     """
     figure = _canvas(9, 3.2)
+    row_of_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     sentences = []
-    for axes, (title, reach), a, b in zip(
-        figure.subplots(1, len(panels)), panels.items(), left, right, strict=True
-    ):
+    for axes, (title, reach), a, b in zip(row_of_axes, panels.items(), left, right, strict=True):
         n_left, n_right = reach.shape
-        strongest = reach.max().item()
-        for i, j in product(range(n_left), range(n_right)):
-            if reach[i, j] > 1e-6 * strongest:
-                axes.plot(
-                    [0, 1], [-i, -j], color=COLOURS[i], linewidth=0.8 + 3 * reach[i, j].item() / strongest
-                )
-        for side, name, count in ((0, a, n_left), (1, b, n_right)):
-            for k in range(count):
-                box = dict(boxstyle="round,pad=0.35", facecolor=TINTS[k], edgecolor="black")
-                axes.text(
-                    side, -k, f"{name} {k}", ha=("right", "left")[side], va="center", fontsize=9, bbox=box
-                )
-        axes.set(title=title, xlim=(-0.75, 1.75), ylim=(-n_left + 0.4, 0.6))
+        share = reach / reach.max()
+        reached = share > 1e-6
+        for i, j in reached.nonzero().tolist():
+            axes.plot([0, 1], [-i, -j], color=COLOURS[i], linewidth=0.8 + 3 * share[i, j].item())
+        for x, align, name, count in ((0, "right", a, n_left), (1, "left", b, n_right)):
+            for k in range(count):  # only the senders have a colour: what arrives belongs to nobody
+                box = dict(boxstyle="round,pad=0.35", facecolor="white" if x else TINTS[k])
+                axes.text(x, -k, f"{name} {k}", ha=align, va="center", fontsize=9, bbox=box)
+        axes.set(title=title, xlim=(-0.75, 1.75), ylim=(-max(n_left, n_right) + 0.4, 0.6))
         axes.axis("off")
-        lines = int((reach > 1e-6 * strongest).sum())
-        each = [int((row > 1e-6 * strongest).sum()) for row in reach]
-        one_each = f"each {a} reaches {each[0]} of {n_right}" if len(set(each)) == 1 else "unevenly"
-        sentences.append(f"{title}: {lines} of {n_left * n_right} lines, {one_each}")
+        numbers = sorted(set(reached.sum(dim=1).tolist()))
+        sentences.append(f"{title}: each {a} reaches {words(numbers)} of {n_right}")
     legend = "Colour: who sends; thickness: how strongly, within one panel"
     return _picture(figure, f"{legend}. {'; '.join(sentences)}.")
 
@@ -91,14 +85,14 @@ def reach_map(reach: Tensor, title: str) -> Picture:
     share = reach / reach.max()
     figure = _canvas(6, 4.6)
     axes = figure.subplots()
-    image = axes.imshow(share, cmap="Greys", vmin=0, vmax=1)
+    image = axes.imshow(share.numpy(), cmap="Greys", vmin=0, vmax=1)
     for i, j in product(range(h), range(blocks)):
-        shade = "white" if share[i, j] > 0.55 else "black"
+        shade = "white" if share[i, j] > 0.63 else "black"
         axes.text(j, i, f"{share[i, j]:.1f}", ha="center", va="center", fontsize=7, color=shade)
     axes.set(title=title, xlabel="slice of the output", ylabel="head", xticks=range(blocks), yticks=range(h))
     figure.colorbar(image, label="reach, strongest pair = 1")
     caption = (
-        f"{title}: {int((reach > 0).sum())} of the {h * blocks} pairs of head and output slice are "
+        f"{title}: {int((share > 1e-6).sum())} of the {h * blocks} pairs of head and output slice are "
         f"connected; the weakest has {share.min():.2f} of the reach of the strongest. "
         f"Mean on the diagonal {share.diagonal().mean():.2f}, over all pairs {share.mean():.2f}."
     )
@@ -109,44 +103,28 @@ def reach_map(reach: Tensor, title: str) -> Picture:
 
 
 def two_pairs_one_sum(first: Tensor, second: Tensor) -> Picture:
-    """Two pairs of reports, each (2 heads, 2 channels), with one sum: as arrows, and as concats."""
+    """Two pairs of reports, each (2 heads, 2 channels): tip to tail, where sums show, and side by side."""
     figure = _canvas(9, 3.4)
     arrows, bars = figure.subplots(1, 2, width_ratios=(1, 1.3))
-    for k, (pair, name) in enumerate(((first, "pair A"), (second, "pair B"))):
-        start = np.zeros(2)
-        for head, report in enumerate(pair.numpy()):
-            arrows.annotate(
-                "",
-                start + report,
-                start,
-                arrowprops=dict(arrowstyle="->", color=COLOURS[k], linewidth=2, linestyle=("-", "--")[k]),
-            )
-            middle = start + report / 2
-            arrows.text(*middle, f"{name[-1]}: head {head}", fontsize=8, ha="center", backgroundcolor="white")
-            start = start + report
-        places = np.arange(pair.numel()) + 0.4 * k
-        bars.bar(
-            places, pair.flatten(), 0.38, color=TINTS[k], edgecolor="black", hatch=HATCHES[k], label=name
-        )
-    total = first.sum(0)
-    arrows.plot(*total, "o", color="black")
-    arrows.text(
-        total[0] + 0.1,
-        total[1] + 0.3,
-        f"sum [{number(total[0])}, {number(total[1])}]",
-        fontsize=9,
-        ha="right",
-    )
-    arrows.set(
-        title="tip to tail: one sum", xlabel="channel 0", ylabel="channel 1", xlim=(-0.3, 5), ylim=(-0.3, 7)
-    )
+    box = dict(facecolor="white", edgecolor="none", pad=1)
+    for k, (pair, name) in enumerate(((first, "A"), (second, "B"))):
+        stops = np.concatenate([np.zeros((1, 2)), pair.numpy().cumsum(axis=0)])  # start, after head 0, sum
+        style = dict(arrowstyle="->", color=COLOURS[k], linewidth=2, linestyle=("-", "--")[k])
+        for head, (start, end) in enumerate(pairwise(stops)):
+            arrows.annotate("", end, start, arrowprops=style)
+            arrows.text(*(start + end) / 2, f"{name}: head {head}", fontsize=8, ha="center", bbox=box)
+        arrows.plot(*stops.T, "o", color=COLOURS[k], markersize=4)
+        look = dict(color=TINTS[k], edgecolor="black", hatch=HATCHES[k], label=f"pair {name}")
+        bars.bar(np.arange(4) + 0.4 * k, pair.flatten().numpy(), 0.38, **look)
+    arrows.set(title="tip to tail", xlabel="channel 0", ylabel="channel 1")
+    arrows.margins(0.2)
     labels = [f"head {i}\nchannel {j}" for i in range(2) for j in range(2)]
-    bars.set(title="side by side: two different concats", xticks=np.arange(4) + 0.2, xticklabels=labels)
+    bars.set(title="side by side", xticks=np.arange(4) + 0.2, xticklabels=labels, ylabel="value")
     bars.legend()
-    apart = (first - second).norm().item()
+    sums, concats = (first - second).sum(dim=0).norm(), (first - second).norm()
     caption = (
-        f"Pair A and pair B both sum to [{number(total[0])}, {number(total[1])}], distance 0; "
-        f"their concats are {number(apart)} apart."
+        f"Pair A sums to {vector(first.sum(dim=0))}, pair B to {vector(second.sum(dim=0))}: the sums are "
+        f"{number(sums)} apart, the concats {number(concats)}."
     )
     return _picture(figure, caption)
 
@@ -175,19 +153,16 @@ def training_ablation(record: dict) -> Picture:
 
 
 def _matrix(axes: Axes, matrix: np.ndarray, owner: np.ndarray, title: str) -> None:
-    """A matrix as cells with their numbers, each tinted and hatched by the head that owns it."""
-    for i, j in np.ndindex(matrix.shape):
-        head = owner[i, j]
-        patch = Rectangle((j, -i), 1, -1, facecolor=TINTS[head], edgecolor="black", linewidth=0.6)
-        axes.add_patch(patch)
-        axes.text(
-            j + 0.5, -i - 0.5, number(round(matrix[i, j].item(), 2)), ha="center", va="center", fontsize=9
+    """A matrix as cells with their numbers, each tinted by the head that owns it."""
+    rows, columns = matrix.shape
+    for i, j in np.ndindex(rows, columns):
+        axes.add_patch(
+            Rectangle((j, -i), 1, -1, facecolor=TINTS[owner[i, j]], edgecolor="black", linewidth=0.6)
         )
-    axes.set(
-        title=title, xlim=(-0.1, matrix.shape[1] + 0.1), ylim=(-matrix.shape[0] - 0.1, 0.1), aspect="equal"
-    )
-    axes.set(xticks=np.arange(matrix.shape[1]) + 0.5, xticklabels=range(matrix.shape[1]))
-    axes.set(yticks=-np.arange(matrix.shape[0]) - 0.5, yticklabels=range(matrix.shape[0]))
+        axes.text(j + 0.5, -i - 0.5, number(matrix[i, j]), ha="center", va="center", fontsize=9)
+    axes.set(title=title, xlim=(-0.1, columns + 0.1), ylim=(-rows - 0.1, 0.1), aspect="equal")
+    axes.set(xticks=np.arange(columns) + 0.5, xticklabels=range(columns))
+    axes.set(yticks=-np.arange(rows) - 0.5, yticklabels=range(rows))
     axes.spines[:].set_visible(False)
 
 
@@ -197,31 +172,29 @@ def blocks_and_bars(W_O: Tensor, contributions: Tensor) -> Picture:
     `contributions` is (h, d_model), all of one token.
     """
     h, d_model = contributions.shape
-    d_v = W_O.shape[0] // h
+    d_v = len(W_O) // h
     figure = _canvas(10, 3.3)
     rows, columns, bars = figure.subplots(1, 3)
     owner = np.repeat(np.arange(h), d_v)[:, None].repeat(d_model, axis=1)
-    _matrix(rows, W_O.numpy(), owner, "W_O: a band of rows a head")
-    _matrix(columns, W_O.T.numpy(), owner.T, "nn.Linear.weight:\na band of columns a head")
-    for i in range(h):
+    _matrix(rows, W_O.numpy(), owner, "W_O: each head a band of rows")
+    _matrix(columns, W_O.T.numpy(), owner.T, "nn.Linear.weight:\neach head a band of columns")
+    for i, c in enumerate(contributions):
         rows.text(d_model + 0.2, -(i + 0.5) * d_v, f"head {i}", rotation=90, va="center", fontsize=9)
         columns.text((i + 0.5) * d_v, -d_model - 0.75, f"head {i}", ha="center", va="top", fontsize=9)
-        below = contributions[:i].sum(0)
-        style = dict(color=TINTS[i], edgecolor="black", hatch=HATCHES[i])
-        bars.bar(range(d_model), contributions[i], bottom=below, label=f"head {i}", **style)
-    bars.set(title="what they say adds up to y", xlabel="output channel", xticks=range(d_model))
+        earlier = contributions[:i]
+        below = earlier.where(earlier.sign() == c.sign(), 0).sum(dim=0)  # what points down is stacked down
+        style = dict(color=TINTS[i], edgecolor="black", hatch=HATCHES[i], label=f"head {i}")
+        bars.bar(range(d_model), c.numpy(), bottom=below.numpy(), **style)
+    bars.set(title="contributions add up to y", xlabel="output channel", xticks=range(d_model))
     bars.legend()
-    both = [j for j in range(d_model) if (contributions[:, j] != 0).all()]
-    y = contributions.sum(0)
-    parts = [
-        f"head {i} adds [{', '.join(map(number, c.round(decimals=2).tolist()))}]"
-        for i, c in enumerate(contributions)
-    ]
+    hears = W_O.view(h, d_v, d_model).ne(0).any(dim=1).all(dim=0)  # (d_model,): has every head a way in?
+    both = hears.nonzero().flatten().tolist()
+    added = "; ".join(f"head {i} adds {vector(c)}" for i, c in enumerate(contributions))
     caption = (
-        f"{words(parts)}; together y = [{', '.join(map(number, y.round(decimals=2).tolist()))}]. "
-        f"Output channels {words(both)} hear every head."
+        f"{added[0].upper()}{added[1:]}; together y = {vector(contributions.sum(dim=0))}. "
+        f"Output channels that hear every head: {words(both) if both else 'none'}."
     )
-    return _picture(figure, caption[0].upper() + caption[1:])
+    return _picture(figure, caption)
 
 
 def size_and_damage(norms: Tensor, damage: Tensor, layer: int, marked: Sequence[int]) -> Picture:
@@ -229,19 +202,16 @@ def size_and_damage(norms: Tensor, damage: Tensor, layer: int, marked: Sequence[
     h = len(norms)
     figure = _canvas(9, 3.6)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    for axes, values, label in ((upper, norms, "norm of block"), (lower, damage, "damage (1 - cosine)")):
-        for i in range(h):
-            k = list(marked).index(i) + 1 if i in marked else 0
-            style = dict(color=TINTS[k] if k else "#DDDDDD", edgecolor="black", hatch=HATCHES[k])
-            axes.bar(i, values[i].item(), **style)
-        axes.set(ylabel=label)
-    lower.set(xlabel="head", xticks=range(h))
-    ranks = {
-        name: v.argsort(descending=True).argsort() + 1 for name, v in (("size", norms), ("damage", damage))
-    }
+    mark = [marked.index(i) + 1 if i in marked else 0 for i in range(h)]
+    colours = [("#DDDDDD", *TINTS[1:])[k] for k in mark]
+    style = dict(color=colours, hatch=[HATCHES[k] for k in mark], edgecolor="black")
+    upper.bar(range(h), norms.numpy(), **style)
+    lower.bar(range(h), damage.numpy(), **style)
+    upper.set(ylabel="norm of block")
+    lower.set(ylabel="damage (1 - cosine)", xlabel="head", xticks=range(h))
+    by_norm, by_damage = ((v > v[:, None]).sum(dim=1) + 1 for v in (norms, damage))  # 1 is the largest
     parts = [
-        f"head {i} is number {ranks['size'][i]} of {h} by norm and number {ranks['damage'][i]} by damage"
-        for i in marked
+        f"head {i} is number {by_norm[i]} of {h} by norm and number {by_damage[i]} by damage" for i in marked
     ]
     return _picture(figure, f"Layer {layer}: {'; '.join(parts)}.")
 
@@ -312,22 +282,14 @@ def ratio_against_tokens(tokens: Sequence[int], ratios: dict[str, Sequence[float
     """Time of each implementation as a multiple of the batched one, against T; 1 means as fast."""
     figure = _canvas(8, 3.6)
     axes = figure.subplots()
-    for k, (name, values) in enumerate(ratios.items()):
-        axes.plot(
-            tokens, values, "os^"[k] + "--"[k % 2 :], color=COLOURS[(0, 5, 2)[k]], label=f"{name} / batched"
-        )
+    styles = (("o-", COLOURS[0]), ("s--", COLOURS[5]))
+    for (name, values), (style, colour) in zip(ratios.items(), styles, strict=True):
+        axes.plot(tokens, values, style, color=colour, label=f"{name} / batched")
     axes.axhline(1, color="black", linewidth=1)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xticks=tokens,
-        xticklabels=tokens,
-        xlabel="tokens T",
-        ylabel="times batched",
-    )
-    axes.minorticks_off()
-    yticks = [0.25, 0.5, 1, 2, 4, 8, 16]
-    axes.set(yticks=yticks, yticklabels=[f"{y:g}" for y in yticks])
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set(xticks=tokens, xticklabels=tokens, xlabel="tokens T", ylabel="time, batched = 1")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend()
     parts = [
         f"{name} / batched is {values[0]:.1f} at T = {tokens[0]} and {values[-1]:.1f} at T = {tokens[-1]}"

@@ -48,7 +48,7 @@ def head_contributions(
     """
     check_tensor("z", z, "B h T d_v")
     B, h, T, d_v = z.shape
-    check_tensor("weight", weight, "d_model h·d_v", z.dtype, **{"h·d_v": h * d_v})
+    check_tensor("weight", weight, "d_model h·d_v", z.dtype, z.device, **{"h·d_v": h * d_v})
     return z @ output_blocks(weight, h)  # (B, h, T, d_v) @ (h, d_v, d_model) → (B, h, T, d_model)
 
 
@@ -72,7 +72,9 @@ def reach(
 
     `fn` takes the reports of one token, z (h, d_v), to that token's output; the output, flattened, is cut
     into `num_blocks` equal blocks. Entry (i, j) is the Frobenius norm of the Jacobian ∂ block j / ∂ z_i.
-    Raises ValueError if `z` is not finite or the output is no tensor or does not divide into `num_blocks`.
+    Where `fn` detaches its input, nothing can be seen to arrive and the entry is 0.
+    Raises ValueError if `z` or the output is not a finite floating-point tensor, or the output does not
+    divide into `num_blocks`.
 
     >>> reach(lambda z: z.flatten(), torch.ones(2, 3), num_blocks=2)  # concat: each head, its own block
     tensor([[1.7321, 0.0000],
@@ -90,9 +92,13 @@ def reach(
         if not isinstance(y, Tensor):
             raise ValueError(f"fn(z) is of type {type(y).__name__}; it should be a tensor")
         out = y.numel()
+        if not (y.is_floating_point() and y.isfinite().all() and out):
+            found = f"{out} numbers of dtype {str(y.dtype).removeprefix('torch.')}"
+            raise ValueError(f"fn(z) has {found}; it should have finite floating-point numbers")
         check_split(f"fn(z) of {out} numbers", out, "num_blocks", num_blocks, "blocks of equal width")
         return y.flatten()  # (out,)
 
-    jacobian = torch.autograd.functional.jacobian(flat_output, z)  # (out, h, d_v)
+    with torch.inference_mode(False):  # where no slope is recorded; a clone may leave that mode
+        jacobian = torch.autograd.functional.jacobian(flat_output, z.clone())  # (out, h, d_v)
     blocks = jacobian.unflatten(0, (num_blocks, -1))  # (num_blocks, out / num_blocks, h, d_v)
     return blocks.norm(dim=(1, 3)).T  # (h, num_blocks)

@@ -18,6 +18,11 @@ def number(value: float) -> str:
     return f"{round(float(value), 2) + 0.0:g}"
 
 
+def vector(values: Tensor) -> str:
+    """A short vector as captions print it, such as [0.5, 1.1]."""
+    return f"[{', '.join(map(number, values.tolist()))}]"
+
+
 def grid(
     x: Tensor,
     rows: str | Sequence[str] = "token",

@@ -1,6 +1,7 @@
 """Heads of a real trained model: what each one says, where W_O takes it, what losing it costs."""
 
 import hashlib
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ RESTORE = "get it back with `git restore mhalesson/data`, or reinstall mhalesson
 class TrainedLayer:
     """The attention of one layer: y = z_cat @ W_O + b_O, as the maths writes it."""
 
-    W_O: Float32[Tensor, "hd d_model"]  # (h*d_v, d_model), the transpose of nn.Linear.weight
+    W_O: Float32[Tensor, "hd d_model"]  # (h·d_v, d_model), the transpose of nn.Linear.weight
     b_O: Float32[Tensor, " d_model"]
     z: Float32[Tensor, "sentences h T d_v"]  # what each head says, before W_O
     damage: Float32[Tensor, " h"]  # 0: nobody would miss this head; see load_trained_heads
@@ -54,38 +55,60 @@ def load_trained_heads() -> TrainedHeads:
     >>> heads.sentences[0]
     'The old cat sleeps on the warm kitchen chair.'
     >>> layer = heads.layers[5]
-    >>> z_cat = layer.z.transpose(1, 2).flatten(2)  # (8, T, h*d_v)
+    >>> z_cat = layer.z.transpose(1, 2).flatten(2)  # (8, T, h·d_v)
     >>> y = z_cat @ layer.W_O + layer.b_O
     >>> tuple(y.shape)
     (8, 12, 384)
     >>> layer.damage.argmax().item()  # the head this layer would miss most
     11
     """
-    about, npz = DATA / "trained_heads.json", DATA / "trained_heads.npz"
-    for path in (about, npz):
-        if not path.is_file():
-            raise ValueError(f"{path} is missing; {RESTORE}")
-    try:
-        recorded = json.loads(about.read_text(encoding="utf-8"))
-        npz_bytes, npz_sha256 = int(recorded["npz_bytes"]), recorded["npz_sha256"]
-        sentences = tuple(recorded["sentences"])
-        tokens = tuple(tuple(sentence) for sentence in recorded["tokens"])
-        figures = {name: float(figure["value"]) for name, figure in recorded["figures"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise ValueError(f"{about} no longer describes trained_heads.npz; {RESTORE}") from None
+    recorded = _read_json("trained_heads.json")
+    npz = DATA / "trained_heads.npz"
+    content = _read(npz)
+    if len(content) < recorded["npz_bytes"]:
+        raise ValueError(f"{npz} is cut short ({len(content)} of {recorded['npz_bytes']} bytes); {RESTORE}")
+    if hashlib.sha256(content).hexdigest() != recorded["npz_sha256"]:
+        raise ValueError(f"{npz} was changed: its sha256 is not the one in trained_heads.json; {RESTORE}")
 
-    content = npz.read_bytes()
-    if len(content) < npz_bytes:
-        raise ValueError(f"{npz} is cut short ({len(content)} of {npz_bytes} bytes); {RESTORE}")
-    if hashlib.sha256(content).hexdigest() != npz_sha256:
-        raise ValueError(f"{npz} was changed: its sha256 is not the one in {about.name}; {RESTORE}")
-
-    with np.load(npz, allow_pickle=False) as stored:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = [stored[name].astype(np.float32) for name in ("W_O", "b_O", "z", "damage")]
-    layers = tuple(TrainedLayer(*map(torch.tensor, layer)) for layer in zip(*arrays, strict=True))
-    return TrainedHeads(sentences, tokens, layers, figures)
+    return TrainedHeads(
+        sentences=tuple(recorded["sentences"]),
+        tokens=tuple(map(tuple, recorded["tokens"])),
+        layers=tuple(TrainedLayer(*map(torch.tensor, layer)) for layer in zip(*arrays, strict=True)),
+        figures={name: figure["value"] for name, figure in recorded["figures"].items()},
+    )
 
 
 def load_training_ablation() -> dict:
-    """The recorded training runs of notebook 02; `data/training_ablation.py` made them."""
-    return json.loads((DATA / "training_ablation.json").read_text(encoding="utf-8"))
+    """The recorded training runs of notebook 02; `data/training_ablation.py` made them.
+
+    Raises ValueError when the file is missing or is not the one that was recorded.
+
+    >>> [variant["name"] for variant in load_training_ablation()["variants"]][:2]
+    ['concat + W_O', 'concat only']
+    """
+    return _read_json("training_ablation.json")
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; {RESTORE}")
+    return path.read_bytes()
+
+
+def _read_json(name: str) -> dict:
+    """A record of ours. Its entry "sha256" is that of all others, so that no figure changes unseen."""
+    path = DATA / name
+    try:
+        record = json.loads(_read(path))
+        seal = record.pop("sha256")
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, LookupError, TypeError):
+        raise ValueError(f"{path} is damaged; {RESTORE}") from None
+    if seal != sha256_of(record):
+        raise ValueError(f"{path} was changed: its sha256 is not the one it records; {RESTORE}")
+    return record
+
+
+def sha256_of(record: dict) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -39,8 +39,8 @@ LEFT_OUT = (".venv", ".git", ".hypothesis", ".*_cache", ".ipynb_checkpoints", "_
 
 # Where the bugs go. Most are one replacement; SDPA does on its own what attention_weights spells out, so a
 # bug in the scale or the mask is a different edit there.
-SCORES = "scores = q @ k.transpose(-2, -1) / math.sqrt(d)"
-MASKING = "    scores = scores.masked_fill(~allowed, -math.inf)\n    return scores.softmax(dim=-1)"
+SCORES = "scores = q / math.sqrt(d) @ k.transpose(-2, -1)"
+MASKING = "    scores = scores.where(allowed, -math.inf)\n    return scores.softmax(dim=-1)"
 LOOP = "attention_weights(q[:, i], k[:, i], allowed[:, 0])"
 BATCHED = "attention_weights(q, k, allowed) @ v"
 FUSED = "F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)"

@@ -169,13 +169,6 @@ def largest_allocation(fn, *args) -> int:
     return max(event.self_cpu_memory_usage for event in profile.events())
 
 
-def ablation(name: str) -> dict:
-    """One variant of the recorded training runs: mean and sd of the validation loss over the seeds."""
-    path = Path(mhalesson.__file__).parent / "data" / "training_ablation.json"
-    recorded = json.loads(path.read_text(encoding="utf-8"))
-    return next(variant for variant in recorded["variants"] if variant["name"] == name)
-
-
 def says(id: str, *figures: str) -> None:
     """The text of the claim gives these figures: no number stands there that was not computed here."""
     for figure in figures:
@@ -352,6 +345,27 @@ def test_mha_is_a_sum():
     tied = blocks[:1].expand(h, -1, -1).flatten(0, 1)  # (h·d_v, d_model): the same block h times
     torch.testing.assert_close(merge_heads(z) @ tied, z.sum(dim=1) @ blocks[0])
     torch.testing.assert_close(merge_heads(swapped) @ tied, merge_heads(z) @ tied)
+
+
+def test_training_ablation():
+    """What the recorded runs support, seed by seed: sum and mean behind the concats, which change places."""
+    path = Path(mhalesson.__file__).parent / "data" / "training_ablation.json"
+    variants = json.loads(path.read_text(encoding="utf-8"))["variants"]
+    says("training-ablation", *(f"{variant['mean']:.3f} ± {variant['sd']:.3f}" for variant in variants))
+    assert [variant["name"] for variant in variants] == [
+        "concat + W_O",
+        "concat only",
+        "concat only, equal parameters",
+        "raw sum",
+        "mean",
+    ]
+    losses = torch.tensor([[run["validation_loss"] for run in variant["runs"]] for variant in variants])
+    concats, sums = losses.tensor_split([3])  # (3, seeds), (2, seeds)
+    assert losses.shape[1] >= 5
+    assert (sums > concats.max(dim=0).values).all()
+    for a, b in itertools.combinations(concats, 2):
+        assert (a < b).any()
+        assert (b < a).any()
 
 
 # --------------------------------------------------------------------------------- 03 · W_O in blocks

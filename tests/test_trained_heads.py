@@ -196,7 +196,14 @@ def test_an_altered_file(copied):
 def test_a_broken_description(copied, text):
     about = copied / "trained_heads.json"
     about.write_bytes(text.encode("latin-1"))
-    assert refusal() == f"{about} no longer describes trained_heads.npz; {RESTORE}"
+    assert refusal() == f"{about} is damaged; {RESTORE}"
+
+
+def test_an_altered_figure(copied):
+    about = copied / "trained_heads.json"
+    text = about.read_text(encoding="utf-8")
+    about.write_text(text.replace('"value": 0.5', '"value": 0.9', 1), encoding="utf-8")
+    assert refusal() == f"{about} was changed: its sha256 is not the one it records; {RESTORE}"
 
 
 # The builder
@@ -224,7 +231,7 @@ def test_the_builder_makes_the_shipped_file_again(heads, tmp_path, monkeypatch):
 
     def description(folder):
         recorded = json.loads((folder / "trained_heads.json").read_text(encoding="utf-8"))
-        varying = {"npz_bytes", "npz_sha256", "built_with", "built_on", "figures"}
+        varying = {"npz_bytes", "npz_sha256", "built_with", "built_on", "figures", "sha256"}
         return {key: value for key, value in recorded.items() if key not in varying}
 
     assert description(tmp_path) == description(SHIPPED)

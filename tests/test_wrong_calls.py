@@ -93,7 +93,7 @@ WRONG_CALLS = [
     (lambda: MHA("three tokens"), f"x='three tokens' is of type str; {X_RIGHT}"),
     (lambda: MHA.heads(X[0]), f"x has shape (5, 8); {X_RIGHT}"),
     (lambda: MHA.weights(X[0]), f"x has shape (5, 8); {X_RIGHT}"),
-    (lambda: MHA(X.to(META)), "x is on meta, the weights on cpu; move one with .to()"),
+    (lambda: MHA(X.to(META)), "x is on meta; it should be on cpu: x.to('cpu')"),
     # attention_mask
     (lambda: MHA(X, MASK.long()), f"attention_mask has dtype int64; {MASK_RIGHT}"),
     (lambda: MHA(X, MASK.float()), f"attention_mask has dtype float32; {MASK_RIGHT}"),
@@ -102,7 +102,10 @@ WRONG_CALLS = [
     (lambda: MHA(X, MASK.T), f"attention_mask has shape (5, 2); {MASK_RIGHT}"),
     (lambda: MHA(X, MASK[:, None, None, :]), f"attention_mask has shape (2, 1, 1, 5); {MASK_RIGHT}"),
     (lambda: MHA.weights(X, [True]), f"attention_mask=[True] is of type list; {MASK_RIGHT}"),
-    (lambda: MHA(X, MASK.to(META)), "attention_mask is on meta, x on cpu; use .to(x.device)"),
+    (
+        lambda: MHA(X, MASK.to(META)),
+        "attention_mask is on meta; it should be on cpu: attention_mask.to('cpu')",
+    ),
     # Split and merge
     (
         lambda: split_heads(X, 3),
@@ -174,6 +177,22 @@ WRONG_CALLS = [
     (lambda: reach(lambda z: z.tolist(), Z, 2), "fn(z) is of type list; it should be a tensor"),
     (lambda: reach(lambda z: (z, z), Z, 2), "fn(z) is of type tuple; it should be a tensor"),
     (lambda: reach(lambda z: None, Z, 2), "fn(z) is of type NoneType; it should be a tensor"),
+    (
+        lambda: reach(lambda z: z.new_empty(0), Z, 2),
+        "fn(z) has 0 numbers of dtype float32; it should have finite floating-point numbers",
+    ),
+    (
+        lambda: reach(lambda z: z.int(), Z, 2),
+        f"fn(z) has {Z.numel()} numbers of dtype int32; it should have finite floating-point numbers",
+    ),
+    (
+        lambda: reach(lambda z: z * NAN, Z, 2),
+        f"fn(z) has {Z.numel()} numbers of dtype float32; it should have finite floating-point numbers",
+    ),
+    (
+        lambda: head_contributions(Z.view(1, 2, 1, 3), torch.zeros(4, Z.numel(), device="meta")),
+        "weight is on meta; it should be on cpu: weight.to('cpu')",
+    ),
     (lambda: reach("concat", Z, 2), "fn='concat' should be a function from z to a tensor"),
     # The ledger
     (lambda: attention_ledger(768, 0), f"num_heads=0 {COUNT}"),

@@ -2,7 +2,7 @@
 
     python -m mhalesson.data.build_trained_heads [--out DIR]
 
-It needs the `wild` extra (`pip install "mhalesson[wild]"`). The lessons never import this file: they read
+It needs the `wild` extra (`pip install -e ".[wild]"`). The lessons never import this file: they read
 what it wrote, through `mhalesson.trained_heads`. It takes seconds on a CPU and touches no network.
 """
 
@@ -19,6 +19,8 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.functional import cosine_similarity
+
+from mhalesson.trained_heads import sha256_of
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -168,7 +170,7 @@ def build(out):
         "sentences": SENTENCES,
         "tokens": [tokenizer.convert_ids_to_tokens(ids) for ids in tokens["input_ids"]],
     }
-    text = json.dumps(provenance, indent=1) + "\n"
+    text = json.dumps({**provenance, "sha256": sha256_of(provenance)}, indent=1) + "\n"
     (Path(out) / "trained_heads.json").write_text(text, encoding="utf-8", newline="\n")
 
 

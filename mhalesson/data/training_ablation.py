@@ -34,6 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mhalesson.trained_heads import sha256_of
+
 D_MODEL, HEADS, LAYERS, CONTEXT, BATCH, LEARNING_RATE = 64, 8, 2, 64, 32, 1e-3
 D_V, D_MLP = D_MODEL // HEADS, 4 * D_MODEL
 EVALUATE_EVERY = 300
@@ -227,10 +229,10 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    record = json.dumps(
-        ablation(arguments.seeds, arguments.steps), indent=1, sort_keys=True, ensure_ascii=False
-    )
-    arguments.out.write_text(record + "\n", encoding="utf-8")
+    record = ablation(arguments.seeds, arguments.steps)
+    record["sha256"] = sha256_of(record)
+    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    arguments.out.write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
