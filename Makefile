@@ -25,8 +25,10 @@ NBVAL = $(PYTEST) --nbval notebooks
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
+# No news and no look for updates: the course needs no network.
 lab: .venv/installed ## read the course in JupyterLab
-	$(BIN)/python -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
+	$(BIN)/python -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
+		--LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(LAB_ARGS)
 
 test: .venv/installed ## unit tests and doctests, then every output of every notebook compared
 	$(PYTEST)

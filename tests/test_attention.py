@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skips import CUDA
+from skips import CUDA, ONE_GRAPH
 from torch import nn
 from torch.testing import assert_close
 
@@ -374,6 +374,7 @@ def test_it_runs_under_autocast(implementation, masked):
     assert_close(y.float(), mha(x, mask), rtol=0, atol=16 * torch.finfo(torch.bfloat16).eps * 4)
 
 
+@ONE_GRAPH
 @each_implementation
 @pytest.mark.usefixtures("as_a_learner_calls")
 def test_it_compiles_to_one_graph(implementation):

@@ -1,7 +1,7 @@
 """Strict nbval notices every number: change one digit a cell, and exactly those cells fail.
 
 Also: the verdict does not hang on nbval. nbclient, with which Jupyter's own tools run notebooks, gives the
-same outputs, here with every warning turned into an error.
+same outputs, here with every warning turned into an error, and with every printed number moved by 1e-5.
 """
 
 import random
@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -16,7 +17,8 @@ import pytest
 from make_notebooks import NOTEBOOKS, complaint, execute
 from test_notebook_form import code, is_compared
 
-ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+ROOT = HERE.parent
 each_notebook = pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
 
 
@@ -67,20 +69,27 @@ def test_a_changed_digit_fails_its_cell(name, verdicts):
     assert failed[name] == changed[name]
 
 
-@pytest.mark.variant
-@each_notebook
-def test_nbclient_agrees_with_warnings_as_errors(name):
-    def compared(nb):
-        """Each cell's streams, and all that it shows but pictures."""
-        for cell in filter(is_compared, code(nb)):
-            streams = [output.text for output in cell.outputs if "text" in output]
-            shown = [
-                data for o in cell.outputs for mime, data in o.get("data", {}).items() if mime[:4] == "text"
-            ]
-            yield cell.id, streams, shown
+def compared(nb: nbformat.NotebookNode) -> Iterator[tuple]:
+    """Of each cell the streams, and all that it shows but pictures."""
+    for cell in filter(is_compared, code(nb)):
+        streams = [output.text for output in cell.outputs if "text" in output]
+        shown = [data for o in cell.outputs for mime, data in o.get("data", {}).items() if mime[:4] == "text"]
+        yield cell.id, streams, shown
 
+
+TWISTS = {
+    "warnings are errors": "import warnings; warnings.simplefilter('error'); "
+    "warnings.filterwarnings('ignore', module='ipykernel')",
+    "numbers round up": f"import sys; sys.path.append({str(HERE)!r}); import jitter; jitter.shift(1e-5)",
+    "numbers round down": f"import sys; sys.path.append({str(HERE)!r}); import jitter; jitter.shift(-1e-5)",
+}
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("twist", TWISTS)
+@each_notebook
+def test_nbclient_agrees_though(twist, name):
     path = ROOT / "notebooks" / name
-    strict = "warnings.simplefilter('error'); warnings.filterwarnings('ignore', module='ipykernel')"
-    nb = execute(path, f"--IPKernelApp.exec_lines=import warnings; {strict}")
+    nb = execute(path, f"--IPKernelApp.exec_lines={TWISTS[twist]}")
     assert complaint(nb) is None
     assert list(compared(nb)) == list(compared(nbformat.read(path, as_version=4)))

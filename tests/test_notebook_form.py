@@ -230,6 +230,15 @@ def answers_are_asked_for_and_folded(nb: NotebookNode) -> Problems:
 
 
 @rule
+def folded_answers_stay_secret(nb: NotebookNode) -> Problems:
+    """JupyterLab shows the first line of what it folds. The head of a table, "output 0", tells nothing."""
+    for cell in code(nb):
+        first = next(printed(cell), "").split("\n")[0]
+        if "reveal" in tags(cell) and re.search(r"\d|True|False", re.sub(r"[a-z]+ \d+", "", first)):
+            yield cell.id, f"the line {first!r} is seen when folded; print a heading first"
+
+
+@rule
 def images_have_words(nb: NotebookNode) -> Problems:
     for cell in markdown(nb):
         for image in re.findall(r"!\[\s*\]\([^)]*\)|<img(?![^>]*\balt=[\"'][^\"']+)[^>]*>", cell.source):
@@ -326,7 +335,7 @@ def sound() -> NotebookNode:
         nbf.new_code_cell("2", id="reveal-count", execution_count=1, metadata=hidden),
         nbf.new_code_cell("show()", id="show-count", execution_count=2, outputs=[picture, caption]),
     ]
-    cells[2].outputs = [nbf.new_output("execute_result", {"text/plain": "2"}, execution_count=1)]
+    cells[2].outputs = [nbf.new_output("stream", text="so many\n2")]
     nb = nbf.new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC})
     nb.name = "sound"
     return nb
@@ -334,6 +343,10 @@ def sound() -> NotebookNode:
 
 def prints(*texts: str) -> Callable[[NotebookNode], None]:
     return lambda nb: nb.cells[3].outputs.extend(nbf.new_output("stream", text=text) for text in texts)
+
+
+def prints_answer(text: str) -> Callable[[NotebookNode], None]:
+    return lambda nb: nb.cells[2].update(outputs=[nbf.new_output("stream", text=text)])
 
 
 def says(words: str) -> Callable[[NotebookNode], None]:
@@ -416,6 +429,8 @@ MISTAKES = [
     (answers_are_asked_for_and_folded, sets(1, source="**Guess.** Say how many.")),
     (answers_are_asked_for_and_folded, sets(2, outputs=[])),
     (answers_are_asked_for_and_folded, lambda nb: nb.cells.extend(nb.cells[1:3] * ANSWERS)),
+    (folded_answers_stay_secret, prints_answer("12")),
+    (folded_answers_stay_secret, prints_answer("equal: True")),
     (images_have_words, says("![](cat.png)")),
     (images_have_words, says('<img src="cat.png">')),
     (headings_do_not_jump, says("### Too deep")),
