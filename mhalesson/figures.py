@@ -142,7 +142,7 @@ def training_ablation(record: dict) -> Picture:
     axes.set(xlabel="validation loss, nats per character (lower is better)", ylim=(-len(variants) + 0.4, 0.6))
     axes.grid(axis="x", alpha=0.3)
     runs = len(variants[0]["runs"])
-    parts = [f"{v['name']} {v['mean']:.2f} (spread {v['sd']:.2f})" for v in variants]
+    parts = [f"{v['name']} {v['mean']:.2f} (standard deviation {v['sd']:.2f})" for v in variants]
     caption = (
         f"Circles: {runs} training runs each; bar: their mean. Mean validation loss: {'; '.join(parts)}."
     )
@@ -223,7 +223,7 @@ def rank_correlations(by_block: Sequence[float], by_contribution: Sequence[float
     axes = figure.subplots()
     axes.plot(layers, by_block, "s--", color=COLOURS[5], label="norm of the block of W_O")
     axes.plot(layers, by_contribution, "o-", color=COLOURS[0], label="mean size of the contribution")
-    for line, label in ((0.59, "5 % lines for 12 heads"), (-0.59, None)):
+    for line, label in ((0.59, "1 in 20 by chance, 12 heads"), (-0.59, None)):
         axes.axhline(line, color="grey", linewidth=1, linestyle=":", label=label)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="layer", ylabel="rank correlation\nwith damage", xticks=layers, ylim=(-1.05, 1.05))
@@ -231,7 +231,7 @@ def rank_correlations(by_block: Sequence[float], by_contribution: Sequence[float
     blocks, contributions = (", ".join(f"{r:.2f}" for r in row) for row in (by_block, by_contribution))
     caption = (
         f"Rank correlation with damage, layers 0 to {layers[-1]}: block norm {blocks}; contribution "
-        f"{contributions}. Between the dotted lines at -0.59 and 0.59, chance is not excluded at 5 %."
+        f"{contributions}. Dotted: -0.59 and 0.59, which chance exceeds in one layer of twenty."
     )
     return _picture(figure, caption)
 
@@ -272,7 +272,7 @@ def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "to
         )  # "h0t1": each place once, in order
         places = words([f"head {place[1]} of token {place[3]}" for place in first])
         sentences.append(f"With {title}, the row of {row} 0 reads {places}")
-    return _picture(figure, f"Colour: head; hatch: token. {'. '.join(sentences)}.")
+    return _picture(figure, f"Cells in reading order. Colour: head; hatch: token. {'. '.join(sentences)}.")
 
 
 # ---------------------------------------------------------------- 05 · loop or batched

@@ -5,6 +5,7 @@ file stays as it was. `--record-ids` runs nothing and rewrites cell_ids.txt, the
 """
 
 import argparse
+import base64
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+README_PICTURE = FOLDER / "images" / "right_shape_wrong_tensor.png"
 CELL_IDS = Path(__file__).parent / "cell_ids.txt"
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
@@ -77,6 +79,14 @@ def make(path: Path) -> str | None:
     return None
 
 
+def readme_picture() -> tuple[bytes, str]:
+    """The figure of 04 that also stands in the README, and its caption."""
+    cells = nbformat.read(FOLDER / "04_shape_journey.ipynb", as_version=4).cells
+    (outputs,) = (cell.outputs for cell in cells if cell.id == "merge-strip")
+    png, caption = (o.data for o in outputs if o.output_type == "display_data")
+    return base64.b64decode(png["image/png"]), caption["text/plain"]
+
+
 def cell_ids(path: Path) -> list[str]:
     return [f"{path.stem}:{cell.id}" for cell in nbformat.read(path, as_version=4).cells]
 
@@ -96,6 +106,7 @@ def main() -> None:
         problem = make(path)
         print(f"{path.name}: {problem or 'stored'}", flush=True)
         failed |= problem is not None
+    README_PICTURE.write_bytes(readme_picture()[0])
     sys.exit(failed)
 
 

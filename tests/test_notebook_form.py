@@ -13,12 +13,23 @@ from collections.abc import Callable, Iterator
 
 import nbformat
 import pytest
-from make_notebooks import CELL_IDS, KERNELSPEC, NOTEBOOKS, cell_ids, complaint, text
+from make_notebooks import (
+    CELL_IDS,
+    KERNELSPEC,
+    NOTEBOOKS,
+    README_PICTURE,
+    cell_ids,
+    complaint,
+    readme_picture,
+    text,
+)
 from nbformat import NotebookNode
 from nbformat import v4 as nbf
 
 # The one place where the outputs of a cell need not be compared: cells that measure time. notebook:cell
-TIMING_CELLS = {f"05_loop_vs_batched:time-{what}" for what in ("where", "sweep", "ratio", "layer", "wrong")}
+TIMING_CELLS = {
+    f"05_loop_vs_batched:time-{what}" for what in ("where", "sweep", "ratio", "pages", "layer", "wrong")
+}
 
 CODE_CELLS, SOURCE_LINES, WORDS, FIGURES, ANSWERS = 25, 20, 1400, 3, 3
 IGNORE, SKIP = {"nbval-ignore-output"}, {"nbval-skip", "raises-exception", "nbval-raises-exception"}
@@ -315,6 +326,15 @@ def test_cell_ids_are_frozen(path):
 def test_no_recorded_notebook_is_gone():
     recorded = {line.split(":")[0] for line in CELL_IDS.read_text().split()}
     assert recorded == {path.stem for path in NOTEBOOKS}
+
+
+def test_the_picture_of_the_readme_is_that_of_04():
+    """Its pixels are the figure that the notebook stores, and its words are the figure's caption."""
+    picture, caption = readme_picture()
+    assert README_PICTURE.read_bytes() == picture, "run make notebooks"
+    assert f"![{caption}](notebooks/images/" in (README_PICTURE.parents[2] / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_every_timing_cell_exists():
