@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
+import torch
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -39,14 +40,14 @@ class Picture:
         display({"text/markdown": f"*{self.caption}*", "text/plain": self.caption}, raw=True)
 
 
-def _canvas(width: float, height: float) -> Figure:
+def _canvas(width: int | float, height: int | float) -> Figure:
     """A white figure of fixed size, without pyplot: no global state, the same under every backend."""
     return Figure(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
 
 
 def _picture(figure: Figure, caption: str) -> Picture:
     png = io.BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
+    figure.savefig(png, format="png", metadata={"Software": None})  # without the version that drew it
     return Picture(png.getvalue(), caption)
 
 
@@ -152,10 +153,10 @@ def training_ablation(record: dict) -> Picture:
 # ---------------------------------------------------------------- 03 · W_O in blocks
 
 
-def _matrix(axes: Axes, matrix: np.ndarray, owner: np.ndarray, title: str) -> None:
+def _matrix(axes: Axes, matrix: Tensor, owner: Tensor, title: str) -> None:
     """A matrix as cells with their numbers, each tinted by the head that owns it."""
     rows, columns = matrix.shape
-    for i, j in np.ndindex(rows, columns):
+    for i, j in product(range(rows), range(columns)):
         axes.add_patch(
             Rectangle((j, -i), 1, -1, facecolor=TINTS[owner[i, j]], edgecolor="black", linewidth=0.6)
         )
@@ -175,9 +176,9 @@ def blocks_and_bars(W_O: Tensor, contributions: Tensor) -> Picture:
     d_v = len(W_O) // h
     figure = _canvas(10, 3.3)
     rows, columns, bars = figure.subplots(1, 3)
-    owner = np.repeat(np.arange(h), d_v)[:, None].repeat(d_model, axis=1)
-    _matrix(rows, W_O.numpy(), owner, "W_O: each head a band of rows")
-    _matrix(columns, W_O.T.numpy(), owner.T, "nn.Linear.weight:\neach head a band of columns")
+    owner = torch.arange(h).repeat_interleave(d_v)[:, None].expand(h * d_v, d_model)
+    _matrix(rows, W_O, owner, "W_O: each head a band of rows")
+    _matrix(columns, W_O.T, owner.T, "nn.Linear.weight:\neach head a band of columns")
     for i, c in enumerate(contributions):
         rows.text(d_model + 0.2, -(i + 0.5) * d_v, f"head {i}", rotation=90, va="center", fontsize=9)
         columns.text((i + 0.5) * d_v, -d_model - 0.75, f"head {i}", ha="center", va="top", fontsize=9)

@@ -13,7 +13,7 @@ def words(items: Sequence[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def number(value: float) -> str:
+def number(value: float | Tensor) -> str:
     """A number as captions print it: at most two decimals, none that say nothing, never minus zero."""
     return f"{round(float(value), 2) + 0.0:g}"
 
@@ -42,7 +42,7 @@ def grid(
     """
     values = np.atleast_2d(x.detach().cpu().numpy())
 
-    def cell(v: float) -> str:
+    def cell(v: int | float) -> str:
         if names is not None:
             return names[int(v)]
         return f"{v:.2f}".replace("-0.00", "0.00") if isinstance(v, float) else str(v)

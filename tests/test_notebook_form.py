@@ -26,6 +26,8 @@ from make_notebooks import (
 from nbformat import NotebookNode
 from nbformat import v4 as nbf
 
+import mhalesson
+
 # The one place where the outputs of a cell need not be compared: cells that measure time. notebook:cell
 TIMING_CELLS = {
     f"05_loop_vs_batched:time-{what}" for what in ("where", "sweep", "ratio", "pages", "layer", "wrong")
@@ -334,6 +336,19 @@ def test_the_picture_of_the_readme_is_that_of_04():
     assert README_PICTURE.read_bytes() == picture, "run make notebooks"
     assert f"![{caption}](notebooks/images/" in (README_PICTURE.parents[2] / "README.md").read_text(
         encoding="utf-8"
+    )
+
+
+@each_notebook
+def test_the_first_cell_compares_the_page_with_the_package(path):
+    first = code(nbformat.read(path, as_version=4))[0]
+    assert f'print(mhalesson.ready("{mhalesson.__version__}"))' in first.source
+
+
+def test_a_page_of_another_version_is_told_so():
+    assert mhalesson.ready(mhalesson.__version__) == "Ready: this page and the package belong together."
+    assert mhalesson.ready("0.0.1").startswith(
+        f"This page was written for mhalesson 0.0.1, and {mhalesson.__version__} is installed"
     )
 
 
