@@ -85,9 +85,8 @@ class MultiHeadAttention(nn.Module):
 
     `implementation` is "loop", "batched" or "fused" (torch's scaled_dot_product_attention) and can be
     changed on the instance: same weights, same result, same gradients (second derivatives only through
-    the first two). With `num_kv_heads` < `num_heads`, groups of
-    query heads share one key and one value head (Ainslie et al. 2023, section 2.2). `d_head` defaults
-    to d_model / num_heads.
+    the first two). With `num_kv_heads` < `num_heads`, groups of query heads share one key and one value
+    head (Ainslie et al. 2023, section 2.2). `d_head` defaults to d_model / num_heads.
 
     `attention_mask` (B, T), bool, is True where the token is real: the convention of Hugging Face, the
     opposite of torch's `key_padding_mask`. A token with nothing to attend to gets weights 0, z 0, and

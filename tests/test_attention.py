@@ -394,3 +394,13 @@ def test_a_cuda_device_agrees_with_the_cpu(implementation, data):
     y = mha(x, mask)
     cuda = mha.cuda()(x.cuda(), None if mask is None else mask.cuda())
     assert_close(cuda.cpu(), y, rtol=1e-4, atol=1e-4)
+
+
+@each_implementation
+def test_large_scores_do_not_overflow_in_float16(implementation):
+    """q kᵀ alone would be 64 · 33² = 69,696, over the largest float16; q kᵀ / √d is 8,712."""
+    mha = MultiHeadAttention(64, 1, bias=False, implementation=implementation).half()
+    for projection in (mha.q_proj, mha.k_proj, mha.v_proj, mha.o_proj):
+        torch.nn.init.eye_(projection.weight)
+    x = torch.full((1, 3, 64), 33.0, dtype=torch.float16)  # (B, T, d_model)
+    torch.testing.assert_close(mha(x), x)
