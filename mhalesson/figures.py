@@ -125,7 +125,7 @@ def two_pairs_one_sum(first: Tensor, second: Tensor) -> Picture:
     sums, concats = (first - second).sum(dim=0).norm(), (first - second).norm()
     caption = (
         f"Pair A sums to {vector(first.sum(dim=0))}, pair B to {vector(second.sum(dim=0))}: the sums are "
-        f"{number(sums)} apart, the concats {number(concats)}."
+        f"{number(sums)} apart, the concats {number(concats)} (distances; 0 is the same)."
     )
     return _picture(figure, caption)
 
