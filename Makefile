@@ -61,7 +61,7 @@ claims: .venv/installed ## write notebooks/what_holds.md from tests/claims.toml
 
 # A network of its own, with nothing in it but the loopback that kernels talk over; empty where Linux is not.
 LOOPBACK = ip link set lo up
-OFFLINE = $(if $(shell unshare -rn $(LOOPBACK) 2>&1 && echo yes),unshare -rn sh -c '$(LOOPBACK) && exec "$$@"' sh)
+OFFLINE = $(if $(shell unshare -rn $(LOOPBACK) >/dev/null 2>&1 && echo yes),unshare -rn sh -c '$(LOOPBACK) && exec "$$@"' sh)
 
 TOO_OLD = This course needs Python 3.11 or newer; $(PYTHON) is %d.%d. Name another: make PYTHON=python3.12
 CHECK = import sys; v = sys.version_info[:2]; sys.exit('$(TOO_OLD)' % v if v < (3, 11) else 0)

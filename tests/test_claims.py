@@ -606,6 +606,8 @@ def test_contiguous_required():
         assert fused.transpose(1, 2).is_contiguous()
         fused = F.scaled_dot_product_attention(q.contiguous(), q, q, is_causal=causal)
         assert not fused.transpose(1, 2).is_contiguous()
+    wide = split_heads(rand(B, T, h * (d_v + 1)), h)  # values wider than keys
+    assert not F.scaled_dot_product_attention(q, q, wide).transpose(1, 2).is_contiguous()
     for z in (q, q.contiguous()):
         by_hand = (z @ z.transpose(-2, -1)).softmax(dim=-1) @ z
         assert not by_hand.transpose(1, 2).is_contiguous()

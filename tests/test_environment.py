@@ -33,6 +33,9 @@ def project_files() -> list[Path]:
     ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()} | {".git"}
     files = []
     for folder, subfolders, names in os.walk(ROOT):
+        if "pyvenv.cfg" in names:  # an environment, by whatever name
+            subfolders.clear()
+            continue
         subfolders[:] = set(subfolders) - ignored
         files += [Path(folder, name) for name in names if name not in ignored]
     return files
@@ -98,7 +101,7 @@ def test_no_registry_is_named():
 
 
 def test_no_path_of_one_machine_is_named():
-    assert lines_with(r"(?<![\w.)|])/(?:home|root|work|Users)/\w|[A-Z]:\\\\?Users") == []
+    assert lines_with(r"(?<![\w.)|])/(?:home|root|Users)/\w|[A-Z]:\\\\?Users") == []
 
 
 def test_the_readme_knows_every_make_target():
@@ -133,5 +136,5 @@ def test_the_workflow_for_teachers_is_sound():
     workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])
     install, check = (step["run"] for step in workflow["jobs"]["pages"]["steps"] if "run" in step)
     assert install == f'pip install -e ".[test]" -c constraints.txt --extra-index-url {CPU_TORCH}'
-    assert check in README.replace("pytest -n 2 && ", "")
+    assert check in README
     assert workflow["permissions"] == {"contents": "read"}

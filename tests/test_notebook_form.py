@@ -40,7 +40,7 @@ MARKER = re.compile(r"^\s*#\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re
 # What must not stand in a stored output, and why.
 UNSTABLE = {
     r"\b0x[0-9a-fA-F]+": "an address, another one on every run",
-    r"(?<![\w.])/(?:home|root|tmp|usr|opt|work|Users|private|var)/|\b[A-Z]:\\": "a path of one machine",
+    r"(?<![\w.])/(?:home|root|tmp|usr|opt|Users|private|var)/|\b[A-Z]:\\": "a path of one machine",
     r"\b(?:19|20)\d\d-\d\d-\d\d\b|\b\d\d?:\d\d:\d\d\b": "a date or a time of day",
     r"\bnp\.(?:float|int|uint|bool|str)\w*\(": "a NumPy scalar's repr; use .item()",
     r"\b(?:tensor|array)\(|^Parameter containing:": "a bare tensor; print it as a labelled grid",
