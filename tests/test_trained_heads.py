@@ -206,6 +206,18 @@ def test_an_altered_figure(copied):
     assert refusal() == f"{about} was changed: its sha256 is not the one it records; {RESTORE}"
 
 
+def test_the_record_of_the_training_runs_is_guarded_too(copied):
+    path = copied / "training_ablation.json"
+    with pytest.raises(ValueError) as error:
+        trained_heads.load_training_ablation()
+    assert str(error.value) == f"{path} is missing; {RESTORE}"
+    text = (SHIPPED / path.name).read_text(encoding="utf-8")
+    path.write_text(text.replace('"mean": 1.7', '"mean": 1.2', 1), encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        trained_heads.load_training_ablation()
+    assert str(error.value) == f"{path} was changed: its sha256 is not the one it records; {RESTORE}"
+
+
 # The builder
 
 
