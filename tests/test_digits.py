@@ -54,7 +54,8 @@ def verdicts(tmp_path_factory):
         "no:cacheprovider",
     ]
     options = ["--rootdir", ".", "--nbval", "-n", "2", "--junitxml", "report.xml", "."]
-    subprocess.run(pytest_here + options, cwd=folder, capture_output=True, timeout=280)
+    run = subprocess.run(pytest_here + options, cwd=folder, capture_output=True, text=True, timeout=280)
+    assert run.returncode == 1, f"some cells should fail, and nothing else:\n{run.stdout}\n{run.stderr}"
     failed = {name: set() for name in changed}
     for case in ET.parse(folder / "report.xml").iter("testcase"):
         if case.find("failure") is not None:
