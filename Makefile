@@ -20,7 +20,7 @@ PYTEST = $(BIN)/python -m pytest -n 2
 NBVAL = $(PYTEST) --nbval notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all wild variants mutants notebooks claims lint
+.PHONY: help lab test test-all wild variants mutants bench notebooks claims lint
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
@@ -52,6 +52,9 @@ variants: .venv/installed ## the notebooks on other CPU paths, from elsewhere, o
 
 mutants: .venv/installed ## known bugs, put in one at a time: notebooks and unit tests must notice
 	$(BIN)/python tests/mutants.py
+
+bench: .venv/installed ## our three implementations timed beside torch's own
+	$(BIN)/python tests/bench.py
 
 notebooks: .venv/installed ## run the notebooks and store what they print
 	$(BIN)/python tests/make_notebooks.py

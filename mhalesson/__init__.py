@@ -1,6 +1,7 @@
 """How the outputs of many attention heads become one stream again. The lesson is in `notebooks/`."""
 
 from mhalesson.attention import MultiHeadAttention, merge_heads, split_heads
+from mhalesson.journey import record_journey
 from mhalesson.ledger import (
     GEMMA_7B,
     GPT2_SMALL,
@@ -10,6 +11,7 @@ from mhalesson.ledger import (
     attention_ledger,
 )
 from mhalesson.output_projection import head_contributions, output_blocks, reach, stacked_identity
+from mhalesson.timing import compare, measure, recorded_runs, save_run
 from mhalesson.trained_heads import load_trained_heads
 
 __version__ = "0.1.0"
@@ -21,12 +23,17 @@ __all__ = [
     "LLAMA3_405B",
     "MultiHeadAttention",
     "attention_ledger",
+    "compare",
     "head_contributions",
     "load_trained_heads",
+    "measure",
     "merge_heads",
     "output_blocks",
     "reach",
     "ready",
+    "record_journey",
+    "recorded_runs",
+    "save_run",
     "split_heads",
     "stacked_identity",
 ]

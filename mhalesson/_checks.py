@@ -56,18 +56,19 @@ def check_tensor(
 
     Without `dtype`, any real floating-point type will do; without `device`, any device.
     """
-    wanted = "(" + ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in shape.split()) + ")"
-    kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
-    right = f"it should be a {kind} tensor of shape {wanted}"
+    dims = shape.split()
+    found = tuple(value.shape) if isinstance(value, Tensor) else ()
     if not isinstance(value, Tensor):
         shown = " ".join(reprlib.repr(value).split())  # an array's repr runs over several lines
-        raise ValueError(f"{name}={shown} is of type {type(value).__name__}; {right}")
-    found = tuple(value.shape)
-    if len(found) != len(shape.split()) or any(
-        found[axis] != sizes.get(dim, found[axis]) for axis, dim in enumerate(shape.split())
-    ):
-        raise ValueError(f"{name} has shape {found}; {right}")
-    if value.dtype != dtype if dtype else not value.is_floating_point():
-        raise ValueError(f"{name} has dtype {str(value.dtype).removeprefix('torch.')}; {right}")
-    if device is not None and value.device != device:
+        wrong = f"{name}={shown} is of type {type(value).__name__}"
+    elif len(found) != len(dims) or any(found[dims.index(dim)] != size for dim, size in sizes.items()):
+        wrong = f"{name} has shape {found}"
+    elif value.dtype != dtype if dtype else not value.is_floating_point():
+        wrong = f"{name} has dtype {str(value.dtype).removeprefix('torch.')}"
+    elif device is not None and value.device != device:
         raise ValueError(f"{name} is on {value.device}; it should be on {device}: {name}.to('{device}')")
+    else:
+        return
+    wanted = ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in dims)
+    kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
+    raise ValueError(f"{wrong}; it should be a {kind} tensor of shape ({wanted})")

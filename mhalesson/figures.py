@@ -6,9 +6,10 @@ a screen reader reads, and what strict nbval compares.
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from mhalesson.journey import STRIP, Journey, Step, record_journey
 from mhalesson.text import number, vector, words
 
 # After Okabe and Ito: safe for colour-blind eyes, and dark enough for lines on white (contrast over 3:1).
@@ -240,6 +242,14 @@ def rank_correlations(by_block: Sequence[float], by_contribution: Sequence[float
 # ---------------------------------------------------------------- 04 · right shape, wrong tensor
 
 
+def _cell(axes: Axes, x: int | float, y: int | float, name: str, hatch: str | None = None) -> None:
+    """One entry with its name, like "h0t1c0", on the tint of its head."""
+    tint = TINTS[int(name[1])]
+    axes.add_patch(Rectangle((x, y), 1, 1, facecolor=tint, edgecolor="black", hatch=hatch))
+    label = None if hatch is None else dict(facecolor="white", edgecolor="none", pad=1)
+    axes.text(x + 0.5, y + 0.5, name, ha="center", va="center", fontsize=8, bbox=label)
+
+
 def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "token") -> Picture:
     """Tensors in reading order, as strips, cut where the row of one token (or head) ends.
 
@@ -254,13 +264,8 @@ def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "to
         count, width = tensor.shape
         for place, value in enumerate(tensor.flatten().tolist()):
             name = names[int(value)]
-            head, token = int(name[1]), int(name[3])
             x = place + 0.25 * (place // width)  # a gap where a row ends
-            axes.add_patch(
-                Rectangle((x, 0), 1, 1, facecolor=TINTS[head], edgecolor="black", hatch=HATCHES[token])
-            )
-            label = dict(facecolor="white", edgecolor="none", pad=1)
-            axes.text(x + 0.5, 0.5, name, ha="center", va="center", fontsize=8, bbox=label)
+            _cell(axes, x, 0, name, hatch=HATCHES[int(name[3])])
         for k in range(count):
             axes.text(
                 k * (width + 0.25) + width / 2, -0.12, f"row of {row} {k}", ha="center", va="top", fontsize=8
@@ -276,24 +281,112 @@ def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "to
     return _picture(figure, f"Cells in reading order. Colour: head; hatch: token. {'. '.join(sentences)}.")
 
 
+def _in_index_order(step: Step) -> list[float]:
+    """The entries of the tensor that a step left: its memory, read by its shape and strides."""
+    return torch.tensor(step.strip).as_strided(step.shape, step.strides).flatten().tolist()
+
+
+def _grouped(names: Sequence[str]) -> str:
+    for place, order in ((3, "token by token"), (1, "head by head")):
+        if sorted(names, key=lambda name: name[place]) == list(names):
+            return order
+    return "in mixed order"
+
+
+def _check_moves(steps: Sequence[Step], names: Sequence[str]) -> None:
+    """Each step should view or copy what the one before it left; the first one stands for the input."""
+    n = len(names)
+    for k, (before, step) in enumerate(pairwise((steps[0], *steps))):
+        who = f"step {k} of journey ({step.operation})" if k else "z"
+        if step.strip is None:
+            raise ValueError(f"{who} has a memory of over {STRIP} cells; there is room to draw up to 12")
+        if not sorted(step.strip) == sorted(_in_index_order(step)) == list(range(n)):
+            raise ValueError(f"{who} holds other values; it should hold each of the codes 0 to {n - 1} once")
+        stays = step.memory == before.memory
+        if step.kind != ("view" if stays else "copy") or (stays and step.strip != before.strip):
+            raise ValueError(f"{who} starts elsewhere; it should view or copy what the step before it left")
+    if n > 12:
+        raise ValueError(f"names lists {n} cells; there is room to draw up to 12")
+
+
+def _what_happened(before: Step, step: Step, names: Sequence[str]) -> tuple[str, str]:
+    """In words: the title of a step's row, and its sentence in the caption."""
+    order, strip = ([names[int(v)] for v in values] for values in (_in_index_order(step), step.strip))
+    if _in_index_order(before) != _in_index_order(step):
+        boxes, detail = "the boxes change", f"the boxes now go {_grouped(order)}"
+    elif step.shape != before.shape:
+        boxes = "the boxes are re-cut"
+        detail = f"{boxes} to {step.shape}: the first row reads {words(order[: step.shape[-1]])}"
+    else:
+        boxes = detail = "the boxes stay"
+    if step.kind == "view":
+        memory, cells = "same memory", "the strip stays"
+        moved = f"{cells}, the strides are now {step.strides}"
+    else:
+        anew = f"written anew, {_grouped(strip)}"
+        memory, cells = "new memory", f"the strip is {anew}"
+        moved = f"{len(strip)} cells are {anew}: the strip now begins {words(strip[:4])}"
+    title = f"{step.operation}: {memory}, strides {step.strides}, shape {step.shape}; {boxes}, {cells}"
+    return title, f"{step.operation}: {moved}; {detail}"
+
+
+def journey_strips(journey: Journey, z: Tensor, names: Sequence[str]) -> Picture:
+    """A small journey of `z`, step by step: the tensor as boxes, and the memory they are read from.
+
+    `z` holds index codes; `names[v]`, like "h0t1c0", says where the value v belongs. Tint is the head.
+    Raises ValueError unless every step just moves up to 12 such codes.
+    """
+    steps = [*record_journey(torch.detach, z), *journey]  # z itself first: detaching it changes nothing
+    _check_moves(steps, names)
+    cuts = [(1, 1, *step.shape) for step in steps]  # the last two axes make a box
+    left = max(math.prod(cut[:-2]) * (cut[-1] + 0.3) for cut in cuts) + 0.7
+    tops = [0, *accumulate(cut[-2] + 2.2 for cut in cuts)]
+    figure = _canvas(10, 0.26 * tops[-1])
+    axes = figure.subplots()
+    axes.set(xlim=(-0.1, left + len(names) + 0.1), ylim=(tops[-1], 0))  # y points down
+    axes.axis("off")
+    below = dict(ha="center", va="top", fontsize=7)
+    first = [names[int(v)] for v in steps[0].strip[:4]]
+    title = f"input: strides {steps[0].strides}, shape {steps[0].shape}"
+    sentences = [f"I{title[1:]}; the strip begins {words(first)}"]
+    for k, (step, (*_, rows, columns)) in enumerate(zip(steps, cuts, strict=True)):
+        if k:
+            title, sentence = _what_happened(steps[k - 1], step, names)
+            sentences.append(sentence)
+        y = tops[k] + 1.1
+        axes.text(0, y - 0.2, f"{k}. {title}", va="bottom", fontsize=9)
+        for place, value in enumerate(_in_index_order(step)):
+            box, inside = divmod(place, rows * columns)
+            x = box * (columns + 0.3) + inside % columns
+            _cell(axes, x, y + inside // columns, names[int(value)])
+        for box, index in enumerate(np.ndindex(step.shape[:-2])):
+            label = f"[{', '.join(map(str, index))}]" if index else ""
+            axes.text(box * (columns + 0.3) + columns / 2, y + rows + 0.1, label, **below)
+        for place, value in enumerate(step.strip):
+            _cell(axes, left + place, y + (rows - 1) / 2, names[int(value)])
+            axes.text(left + place + 0.5, y + (rows + 1) / 2 + 0.1, place, **below)
+    legend = "Left: the tensor, in index order; right: its memory, cell by cell. Colour: head"
+    return _picture(figure, f"{legend}. {'. '.join(sentences)}.")
+
+
 # ---------------------------------------------------------------- 05 · loop or batched
 
 
 def ratio_against_tokens(tokens: Sequence[int], ratios: dict[str, Sequence[float]], where: str) -> Picture:
-    """Time of each implementation as a multiple of the batched one, against T; 1 means as fast."""
+    """Up to four ratios of two times, such as "loop / batched", against T; 1 means as fast."""
     figure = _canvas(8, 3.6)
     axes = figure.subplots()
-    styles = (("o-", COLOURS[0]), ("s--", COLOURS[5]))
-    for (name, values), (style, colour) in zip(ratios.items(), styles, strict=True):
-        axes.plot(tokens, values, style, color=colour, label=f"{name} / batched")
+    styles = ("o-", "s--", "^:", "d-.")
+    for (name, values), style, colour in zip(ratios.items(), styles, COLOURS, strict=False):
+        axes.plot(tokens, values, style, color=colour, label=name)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set(xticks=tokens, xticklabels=tokens, xlabel="tokens T", ylabel="time, batched = 1")
+    axes.set(xticks=tokens, xticklabels=tokens, xlabel="tokens T", ylabel="time as a multiple")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.legend()
     parts = [
-        f"{name} / batched is {values[0]:.1f} at T = {tokens[0]} and {values[-1]:.1f} at T = {tokens[-1]}"
+        f"{name} is {values[0]:.1f} at T = {tokens[0]} and {values[-1]:.1f} at T = {tokens[-1]}"
         for name, values in ratios.items()
     ]
     return _picture(figure, f"On {where}: {words(parts)}.")

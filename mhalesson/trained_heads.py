@@ -2,17 +2,14 @@
 
 import hashlib
 import io
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-DATA = Path(__file__).parent / "data"
-RESTORE = "get it back with `git restore mhalesson/data`, or reinstall mhalesson."
+from mhalesson._records import DATA, RESTORE, read_bytes, read_record
 
 
 @dataclass(frozen=True, eq=False)  # eq=False: tensors have no single == to compare two of these by
@@ -62,9 +59,9 @@ def load_trained_heads() -> TrainedHeads:
     >>> layer.damage.argmax().item()  # the head this layer would miss most
     11
     """
-    recorded = _read_json("trained_heads.json")
+    recorded = read_record(DATA / "trained_heads.json")
     npz = DATA / "trained_heads.npz"
-    content = _read(npz)
+    content = read_bytes(npz)
     if len(content) < recorded["npz_bytes"]:
         raise ValueError(f"{npz} is cut short ({len(content)} of {recorded['npz_bytes']} bytes); {RESTORE}")
     if hashlib.sha256(content).hexdigest() != recorded["npz_sha256"]:
@@ -88,27 +85,4 @@ def load_training_ablation() -> dict:
     >>> [variant["name"] for variant in load_training_ablation()["variants"]][:2]
     ['concat + W_O', 'concat only']
     """
-    return _read_json("training_ablation.json")
-
-
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; {RESTORE}")
-    return path.read_bytes()
-
-
-def _read_json(name: str) -> dict:
-    """A record of ours. Its entry "sha256" is that of all others, so that no figure changes unseen."""
-    path = DATA / name
-    try:
-        record = json.loads(_read(path))
-        seal = record.pop("sha256")
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, LookupError, TypeError):
-        raise ValueError(f"{path} is damaged; {RESTORE}") from None
-    if seal != sha256_of(record):
-        raise ValueError(f"{path} was changed: its sha256 is not the one it records; {RESTORE}")
-    return record
-
-
-def sha256_of(record: dict) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    return read_record(DATA / "training_ablation.json")

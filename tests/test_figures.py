@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mhalesson import load_trained_heads, reach, split_heads
+from mhalesson import load_trained_heads, merge_heads, reach, record_journey, split_heads
 from mhalesson.figures import (
     blocks_and_bars,
+    journey_strips,
     memory_strip,
     rank_correlations,
     ratio_against_tokens,
@@ -27,6 +28,14 @@ W_O = torch.tensor([[0.5, 0.1, 0.0, 0.0], [0.0, 0.5, 0.1, 0.0], [0.1, 0.0, 0.5, 
 Z = torch.tensor([[1.0, 2.0], [3.0, 4.0]])  # (h, d_v)
 CONTRIBUTIONS = torch.einsum("hv,hvm->hm", Z, W_O.view(2, 2, 4))  # (h, d_model)
 CODES = torch.arange(12.0).view(1, 3, 4)  # (B, T, h·d): index codes t, h, c
+HEADS = torch.arange(12.0).view(1, 2, 3, 2)  # (B, h, T, d): index codes h, t, c
+NAMES = index_codes(h=2, t=3, c=2)
+
+
+def strips_of(fn, z=HEADS, names=NAMES):
+    return journey_strips(record_journey(fn, z), z, names)
+
+
 PICTURES = {
     "reach_diagram": lambda: reach_diagram({"concat": torch.eye(3)}, ["head"], ["slice"]),
     "reach_map": lambda: reach_map(torch.tensor([[4.0, 2.0], [1.0, 3.0]]), "a layer"),
@@ -36,8 +45,9 @@ PICTURES = {
     "size_and_damage": lambda: size_and_damage(torch.tensor([3.0, 1.0]), torch.tensor([0.1, 0.2]), 4, (0,)),
     "rank_correlations": lambda: rank_correlations([-0.5, 0.25], [0.75, 1.0]),
     "memory_strip": lambda: memory_strip({"a view": CODES[0]}, index_codes(t=3, h=2, c=2)),
+    "journey_strips": lambda: strips_of(merge_heads),
     "ratio_against_tokens": lambda: ratio_against_tokens(
-        [1, 8], {"loop": [12.0, 2.0], "fused": [0.5, 0.25]}, "it"
+        [1, 8], {"loop / batched": [12.0, 2.0], "fused / batched": [0.5, 0.25]}, "it"
     ),
 }
 
@@ -74,6 +84,7 @@ def test_captions_hold_the_numbers():
     assert "head 0 is number 1 of 2 by norm and number 2 by damage" in caption("size_and_damage")
     assert "block norm -0.50, 0.25; contribution 0.75, 1.00" in caption("rank_correlations")
     assert "reads head 0 of token 0 and head 1 of token 0" in caption("memory_strip")
+    assert "the strides are now (12, 2, 6, 1)" in caption("journey_strips")
     assert "loop / batched is 12.0 at T = 1 and 2.0 at T = 8" in caption("ratio_against_tokens")
     for variant in load_training_ablation()["variants"]:
         assert f"{variant['name']} {variant['mean']:.2f}" in caption("training_ablation")
@@ -88,6 +99,46 @@ def test_captions_follow_their_input():
     assert "head 1 is number 1 of 3 by norm and number 1 by damage" in tied
     wrong = memory_strip({"x": CODES.view(2, 6)}, index_codes(t=3, h=2, c=2), row="head").caption
     assert "row of head 0 reads head 0 of token 0, head 1 of token 0 and head 0 of token 1" in wrong
+
+
+def test_journey_strips_tell_moves_of_boxes_from_moves_of_memory():
+    swapped = HEADS.transpose(1, 2)
+    in_memory = [NAMES[int(v)] for v in swapped.contiguous().flatten()]
+    right = strips_of(merge_heads).caption
+    assert f"Input: strides {HEADS.stride()}, shape (1, 2, 3, 2)" in right
+    assert f"; the strip begins {words(NAMES[:4])}." in right
+    moved = f"the strides are now {swapped.stride()}; the boxes now go token by token"
+    assert f"transpose: the strip stays, {moved}." in right
+    written = f"12 cells are written anew, token by token: the strip now begins {words(in_memory[:4])}"
+    assert f"clone: {written}; the boxes stay." in right
+    assert f"re-cut to (1, 3, 4): the first row reads {words(in_memory[:4])}." in right
+    wrong = strips_of(lambda z: z.reshape(1, 3, 4)).caption
+    assert f"re-cut to (1, 3, 4): the first row reads {words(NAMES[:4])}." in wrong and "anew" not in wrong
+    split = strips_of(lambda x: split_heads(x, 2), CODES, index_codes(t=3, h=2, c=2)).caption
+    assert split.count("the strip stays") == 2 and split.endswith("the boxes now go head by head.")
+    mixed = strips_of(lambda z: z.flatten().flip(0)).caption
+    assert "12 cells are written anew, in mixed order: the strip now begins h1t2c1, h1t2c0" in mixed
+
+
+@pytest.mark.parametrize(
+    "fn, z, message",
+    [
+        (merge_heads, torch.arange(80.0).view(1, 2, 20, 2), "z has a memory of over 64 cells"),
+        (merge_heads, torch.ones(1, 2, 3, 2), "z holds other values"),
+        (lambda z: z.transpose(1, 2) * 2, HEADS, r"step 2 of journey \(mul\) holds other values"),
+        (lambda z: (z.clone(), z.view(12)), HEADS, r"step 2 of journey \(view\) starts elsewhere"),
+        (lambda z: z.clone().copy_(z), HEADS, r"step 2 of journey \(copy\) starts elsewhere"),
+        (lambda z: z * 1, HEADS, r"step 1 of journey \(mul\) starts elsewhere"),
+    ],
+)
+def test_journey_strips_draw_only_moves_of_index_codes(fn, z, message):
+    with pytest.raises(ValueError, match=message):
+        strips_of(fn, z)
+
+
+def test_journey_strips_have_room_for_twelve_cells():
+    with pytest.raises(ValueError, match="names lists 16 cells; there is room to draw up to 12"):
+        strips_of(merge_heads, torch.arange(16.0).view(1, 2, 4, 2), index_codes(h=2, t=4, c=2))
 
 
 def test_the_trained_maps_say_what_reach_says():

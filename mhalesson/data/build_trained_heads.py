@@ -20,7 +20,7 @@ import torch
 import transformers
 from torch.nn.functional import cosine_similarity
 
-from mhalesson.trained_heads import sha256_of
+from mhalesson._records import sha256_of
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mhalesson.trained_heads import sha256_of
+from mhalesson._records import sha256_of
 
 D_MODEL, HEADS, LAYERS, CONTEXT, BATCH, LEARNING_RATE = 64, 8, 2, 64, 32, 1e-3
 D_V, D_MLP = D_MODEL // HEADS, 4 * D_MODEL

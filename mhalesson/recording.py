@@ -1,0 +1,186 @@
+"""Recording a run: `python -m mhalesson record` times attention on this machine, for others to read."""
+
+import copy
+import os
+import platform
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mhalesson.attention import IMPLEMENTATIONS, MultiHeadAttention, attention_weights
+from mhalesson.timing import compare, measure_cost_model
+
+D_MODEL = 768
+TOKENS = (1, 8, 32, 128, 512, 2048)
+HEADS = (1, 4, 12, 48, 96)
+BACKWARD_TO = 512  # tokens
+COMPILED = ((1, 12), (128, 12), (2048, 12))  # (tokens, heads), on CUDA only
+MINUTES = 4
+
+
+def ways(mha: MultiHeadAttention) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Five ways to run one causal layer on the same weights, each (B, T, d_model) → (B, T, d_model)."""
+    same_weights = {name: copy.copy(mha) for name in IMPLEMENTATIONS}
+    for name, module in same_weights.items():
+        module.implementation = name
+    return {
+        "loop": same_weights["loop"],
+        "loop, split projections": loop_with_split_projections(mha),
+        "batched": same_weights["batched"],
+        "fused": same_weights["fused"],
+        "nn.MultiheadAttention": torch_attention(mha),
+    }
+
+
+def loop_with_split_projections(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
+    """The loop as it is often written: each head projects x for itself, with its rows of the weights."""
+    d = mha.q_proj.out_features // mha.num_heads
+
+    def run(x: Tensor) -> Tensor:
+        T = x.shape[1]
+        allowed = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()  # (T, T)
+        z = []
+        for i in range(mha.num_heads):
+            rows = slice(i * d, (i + 1) * d)
+            q, k, v = (
+                F.linear(x, p.weight[rows], p.bias[rows]) for p in (mha.q_proj, mha.k_proj, mha.v_proj)
+            )  # each (B, T, d)
+            z.append(attention_weights(q, k, allowed) @ v)  # (B, T, d)
+        return mha.o_proj(torch.cat(z, dim=-1))  # (B, T, d_model)
+
+    return run
+
+
+def torch_attention(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
+    """torch's own module with copies of the same weights."""
+    weight, d_model = mha.q_proj.weight, mha.q_proj.in_features
+    module = nn.MultiheadAttention(d_model, mha.num_heads, batch_first=True, device=weight.device).eval()
+    projections = (mha.q_proj, mha.k_proj, mha.v_proj)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+        module.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+        module.out_proj.load_state_dict(mha.o_proj.state_dict())
+
+    def run(x: Tensor) -> Tensor:
+        T = x.shape[1]
+        mask = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(diagonal=1)  # True: may not look
+        return module(x, x, x, need_weights=False, attn_mask=mask, is_causal=True)[0]
+
+    return run
+
+
+def by_hand(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
+    """The four projections around torch's fused kernel, and nothing else: the least a layer can be."""
+
+    def run(x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (
+            p(x).view(B, T, mha.num_heads, -1).transpose(1, 2) for p in (mha.q_proj, mha.k_proj, mha.v_proj)
+        )  # each (B, h, T, d)
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, h, T, d)
+        return mha.o_proj(z.transpose(1, 2).reshape(B, T, -1))  # (B, T, d_model)
+
+    return run
+
+
+def and_backward(way: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Forward and backward, returning the output and the gradient of its sum with respect to x."""
+
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().requires_grad_()
+        y = way(x)
+        y.sum().backward()
+        return y, x.grad
+
+    return run
+
+
+def sweep(device: str, minutes: float = MINUTES, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Time all `ways` at every point of the sweep, until the `minutes` are over: then points are skipped.
+
+    Returns what `save_run` saves: the machine, its cost model, and for each point the median and the
+    quartiles of every way, in seconds, or why it was skipped.
+    """
+    deadline = time.monotonic() + 60 * minutes
+    run = {"machine": machine(device), "cost_model": vars(measure_cost_model(device)), "points": []}
+    sweep_points = [
+        {"T": T, "direction": direction, "h": h}
+        for T in TOKENS
+        for direction in ("forward", "forward + backward")
+        for h in HEADS
+        if direction == "forward" or T <= BACKWARD_TO
+    ]
+    for point in sweep_points:
+        point |= {"B": 1, "d_model": D_MODEL} | time_point(**point, device=device, deadline=deadline)
+        run["points"].append(point)
+        say(describe(point))
+    return run
+
+
+def time_point(T: int, direction: str, h: int, device: str, deadline: float) -> dict[str, Any]:
+    """The times of every way at one point, or why there are none."""
+    if time.monotonic() > deadline:
+        return {"skipped": "no time left"}
+    if not fits(T, h, device):
+        return {"skipped": "not enough memory"}
+    torch.manual_seed(0)
+    mha = MultiHeadAttention(D_MODEL, h).to(device)
+    x = [(torch.randn(1, T, D_MODEL, device=device),) for _ in range(3)]  # each (B, T, d_model)
+    functions = ways(mha)
+    if device == "cuda" and (T, h) in COMPILED:
+        functions["batched, compiled"] = torch.compile(functions["batched"])
+    if direction == "forward + backward":
+        functions = {name: and_backward(way) for name, way in functions.items()}
+    repeats = 5 if T <= 128 else 3
+    with torch.set_grad_enabled(direction == "forward + backward"):
+        started = time.monotonic()
+        for function in functions.values():
+            function(*x[0])
+        needed = (time.monotonic() - started) * (1 + 2 * repeats)
+        if time.monotonic() + needed > deadline:
+            return {"skipped": f"no time left: it would take about {needed:.0f} s"}
+        times = compare(functions, inputs=x, device=device, repeats=repeats)
+    return {"seconds": {name: [t.quartiles[0], t.median, t.quartiles[1]] for name, t in times.items()}}
+
+
+def fits(T: int, h: int, device: str) -> bool:
+    """Is there memory for about eight tensors like the scores, (B, h, T, T)? Where nobody knows: yes."""
+    if device == "cuda":
+        free = torch.cuda.mem_get_info()[0]
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        return True
+    return 8 * h * T * T * 4 < free
+
+
+def describe(point: dict[str, Any]) -> str:
+    head = f"T = {point['T']}, h = {point['h']}, {point['direction']}: "
+    if "skipped" in point:
+        return head + point["skipped"]
+    return head + ", ".join(f"{name} {1000 * s[1]:.3g} ms" for name, s in point["seconds"].items())
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """What a recorded time must not go without: device, driver, versions, threads, date."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else _cpu_name(),
+        "driver": torch.version.cuda if device == "cuda" else None,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": date.today().isoformat(),
+    }
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
