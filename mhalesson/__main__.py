@@ -1,6 +1,7 @@
 """`python -m mhalesson record` records a run on this machine, on its GPU if it has one."""
 
 import argparse
+import os
 import re
 
 import torch
@@ -21,8 +22,14 @@ def main() -> None:
         torch.set_num_threads(1)  # as page 05 measures, and for its reasons
     about = machine(device)
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", f"{about['device']} {about['date']}".lower())
-    if (RUNS / f"{name}.json").exists():  # better known before the four minutes than after
+    # Better known before the four minutes than after.
+    if not re.fullmatch(r"[\w.-]+", name):
+        parser.error(f"--name {name}: use letters, digits, and - . _")
+    if (RUNS / f"{name}.json").exists():
         parser.error(f"there is a run {name} already; choose another with --name")
+    RUNS.mkdir(exist_ok=True)
+    if not os.access(RUNS, os.W_OK):
+        parser.error(f"{RUNS} cannot be written to")
     print("saved as", save_run(name, sweep(device)))
 
 

@@ -27,6 +27,7 @@ def read_record(path: Path) -> dict:
 
 
 def write_record(path: Path, record: dict) -> None:
+    record = json.loads(json.dumps(record))  # as it will be read: keys are text, tuples are lists
     sealed = record | {"sha256": sha256_of(record)}
     path.write_text(json.dumps(sealed, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -336,7 +336,7 @@ def journey_strips(journey: Journey, z: Tensor, names: Sequence[str]) -> Picture
     `z` holds index codes; `names[v]`, like "h0t1c0", says where the value v belongs. Tint is the head.
     Raises ValueError unless every step just moves up to 12 such codes.
     """
-    steps = [*record_journey(torch.detach, z), *journey]  # z itself first: detaching it changes nothing
+    steps = [record_journey(torch.detach, z).steps[0], *journey]  # z itself first: detached, nothing changes
     _check_moves(steps, names)
     cuts = [(1, 1, *step.shape) for step in steps]  # the last two axes make a box
     left = max(math.prod(cut[:-2]) * (cut[-1] + 0.3) for cut in cuts) + 0.7

@@ -3,6 +3,8 @@
 import copy
 import os
 import platform
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import date
@@ -14,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mhalesson.attention import IMPLEMENTATIONS, MultiHeadAttention, attention_weights
-from mhalesson.timing import compare, measure_cost_model
+from mhalesson.journey import record_journey
+from mhalesson.timing import CostModel, compare, measure_cost_model
 
 D_MODEL = 768
 TOKENS = (1, 8, 32, 128, 512, 2048)
@@ -25,7 +28,7 @@ MINUTES = 4
 
 
 def ways(mha: MultiHeadAttention) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Five ways to run one causal layer on the same weights, each (B, T, d_model) → (B, T, d_model)."""
+    """Five ways to run one causal layer, with biases, on its weights: (B, T, d_model) → (B, T, d_model)."""
     same_weights = {name: copy.copy(mha) for name in IMPLEMENTATIONS}
     for name, module in same_weights.items():
         module.implementation = name
@@ -60,7 +63,9 @@ def loop_with_split_projections(mha: MultiHeadAttention) -> Callable[[Tensor], T
 def torch_attention(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
     """torch's own module with copies of the same weights."""
     weight, d_model = mha.q_proj.weight, mha.q_proj.in_features
-    module = nn.MultiheadAttention(d_model, mha.num_heads, batch_first=True, device=weight.device).eval()
+    module = nn.MultiheadAttention(
+        d_model, mha.num_heads, batch_first=True, device=weight.device, dtype=weight.dtype
+    ).eval()
     projections = (mha.q_proj, mha.k_proj, mha.v_proj)
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
@@ -101,14 +106,15 @@ def and_backward(way: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Te
     return run
 
 
-def sweep(device: str, minutes: float = MINUTES, say: Callable[[str], None] = print) -> dict[str, Any]:
+def sweep(device: str, minutes: int | float = MINUTES, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Time all `ways` at every point of the sweep, until the `minutes` are over: then points are skipped.
 
-    Returns what `save_run` saves: the machine, its cost model, and for each point the median and the
-    quartiles of every way, in seconds, or why it was skipped.
+    Returns what `save_run` saves: the machine, its cost model, and for each point the quartile, median and
+    quartile of every way, in seconds, with the seconds that the model predicts; or why it was skipped.
     """
     deadline = time.monotonic() + 60 * minutes
-    run = {"machine": machine(device), "cost_model": vars(measure_cost_model(device)), "points": []}
+    model = measure_cost_model(device)
+    run = {"machine": machine(device), "cost_model": vars(model), "points": []}
     sweep_points = [
         {"T": T, "direction": direction, "h": h}
         for T in TOKENS
@@ -117,13 +123,17 @@ def sweep(device: str, minutes: float = MINUTES, say: Callable[[str], None] = pr
         if direction == "forward" or T <= BACKWARD_TO
     ]
     for point in sweep_points:
-        point |= {"B": 1, "d_model": D_MODEL} | time_point(**point, device=device, deadline=deadline)
+        point |= {"B": 1, "d_model": D_MODEL} | time_point(
+            **point, device=device, model=model, deadline=deadline
+        )
         run["points"].append(point)
         say(describe(point))
     return run
 
 
-def time_point(T: int, direction: str, h: int, device: str, deadline: float) -> dict[str, Any]:
+def time_point(
+    T: int, direction: str, h: int, device: str, model: CostModel, deadline: float
+) -> dict[str, Any]:
     """The times of every way at one point, or why there are none."""
     if time.monotonic() > deadline:
         return {"skipped": "no time left"}
@@ -133,20 +143,21 @@ def time_point(T: int, direction: str, h: int, device: str, deadline: float) -> 
     mha = MultiHeadAttention(D_MODEL, h).to(device)
     x = [(torch.randn(1, T, D_MODEL, device=device),) for _ in range(3)]  # each (B, T, d_model)
     functions = ways(mha)
-    if device == "cuda" and (T, h) in COMPILED:
-        functions["batched, compiled"] = torch.compile(functions["batched"])
     if direction == "forward + backward":
         functions = {name: and_backward(way) for name, way in functions.items()}
     repeats = 5 if T <= 128 else 3
     with torch.set_grad_enabled(direction == "forward + backward"):
         started = time.monotonic()
-        for function in functions.values():
-            function(*x[0])
+        journeys = {name: record_journey(function, *x[0]) for name, function in functions.items()}
         needed = (time.monotonic() - started) * (1 + 2 * repeats)
         if time.monotonic() + needed > deadline:
             return {"skipped": f"no time left: it would take about {needed:.0f} s"}
+        if device == "cuda" and (T, h) in COMPILED:  # no prediction: nobody sees its steps
+            functions["batched, compiled"] = torch.compile(functions["batched"])
         times = compare(functions, inputs=x, device=device, repeats=repeats)
-    return {"seconds": {name: [t.quartiles[0], t.median, t.quartiles[1]] for name, t in times.items()}}
+    predicted = {name: model.predict(j) for name, j in journeys.items() if j.flops is not None}
+    seconds = {name: [t.quartiles[0], t.median, t.quartiles[1]] for name, t in times.items()}
+    return {"seconds": seconds, "predicted": predicted}
 
 
 def fits(T: int, h: int, device: str) -> bool:
@@ -171,12 +182,19 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     """What a recorded time must not go without: device, driver, versions, threads, date."""
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else _cpu_name(),
-        "driver": torch.version.cuda if device == "cuda" else None,
+        "driver": _driver() if device == "cuda" else None,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": date.today().isoformat(),
     }
+
+
+def _driver() -> str | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split("\n")[0] or None
 
 
 def _cpu_name() -> str:

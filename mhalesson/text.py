@@ -115,5 +115,5 @@ def _without_bookkeeping(journey: Journey) -> list[Step]:
 def _memory(step: Step, row: int | None) -> str:
     if step.kind == "view":
         return f"as row {row}" if row else "as an input"
-    what = {"copy": "copy", "compute": "new", "opaque": "new, inside unseen"}[step.kind]
-    return f"{what}, {step.bytes_written:,} bytes" + (f", into row {row}" if row else "")
+    what = {"copy": "copy, ", "compute": "new, ", "opaque": "new, inside unseen, "}[step.kind]
+    return f"{step.bytes_written:,} bytes, into row {row}" if row else f"{what}{step.bytes_written:,} bytes"

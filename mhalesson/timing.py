@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
@@ -25,7 +26,7 @@ BLOCK = 0.01  # seconds: a round repeats a call until it lasts about this long
 class Timing:
     """Seconds of one call, a value for each round. `a / b` divides two timings round by round."""
 
-    rounds: tuple[float, ...]
+    rounds: tuple[int | float, ...]
 
     @property
     def median(self) -> float:
@@ -82,14 +83,18 @@ def compare(
     (['product', 'sum'], 3)
     """
     check_count("repeats", repeats)
-    if not functions or not inputs:
+    if not functions or not isinstance(functions, Mapping):
         raise ValueError(
-            f"{functions=} and {inputs=} should hold at least one function and one tuple of arguments"
+            f"functions={reprlib.repr(functions)} should be a dict of at least one function by name"
         )
+    if not isinstance(inputs, list | tuple) or not inputs or not all(isinstance(a, tuple) for a in inputs):
+        raise ValueError(
+            f"inputs={reprlib.repr(inputs)} should be a list of tuples of arguments, such as [(x,)]"
+        )
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f"{device=} should be 'cpu' or 'cuda'")
     answers = _same_answers(functions, inputs)
     device = device or next((answer.device.type for answer in answers), "cpu")
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"{device=} should be 'cpu' or 'cuda'")
 
     names = list(functions)
     rounds: dict[str, list[float]] = {name: [] for name in names}
@@ -142,10 +147,7 @@ def _same_answers(functions: Mapping[str, Callable], inputs: Sequence[tuple]) ->
                     f"{name} returns shapes {shapes[0]}, {first} {shapes[1]}: not the same answer"
                 )
             for a, b in zip(found, expected, strict=True):
-                allowed = (
-                    torch.finfo(b.dtype).eps ** 0.5 * b.abs().max().item() if b.is_floating_point() else 0
-                )
-                difference = (a.double() - b.double()).abs().max().item()
+                difference, allowed = _difference(a, b)
                 if not difference <= allowed:  # also if it is nan
                     raise ValueError(
                         f"{name} and {first} differ by up to {difference:.2g}, where rounding explains "
@@ -154,8 +156,17 @@ def _same_answers(functions: Mapping[str, Callable], inputs: Sequence[tuple]) ->
     return expected
 
 
+def _difference(a: Tensor, b: Tensor) -> tuple[int | float, int | float]:
+    """The largest difference of two tensors of one shape, and how much of it rounding may explain."""
+    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+        return (a.long() - b.long()).abs().max().item(), 0
+    gap = torch.where(a == b, 0, (a - b).abs()).max().item()  # equal infinities do not differ
+    largest = torch.where(b.isfinite(), b.abs(), 0).max().item()
+    return gap, torch.finfo(a.dtype).eps ** 0.5 * largest
+
+
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf.detach() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.numel()]
+    return [leaf.detach().clone() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.numel()]
 
 
 @dataclass(frozen=True)
@@ -168,10 +179,10 @@ class CostModel:
     Williams et al. 2009 (the roofline model), with an overhead for each operation.
     """
 
-    launch: float
-    view: float
-    peak: float
-    bandwidth: tuple[tuple[int, float], ...]
+    launch: int | float
+    view: int | float
+    peak: int | float
+    bandwidth: Sequence[Sequence[int | float]]
 
     def predict(self, journey: Journey) -> float:
         """The seconds that these steps should take. Raises ValueError if the FLOPs of one are unknown."""
@@ -202,8 +213,8 @@ def measure_cost_model(device: str = "cpu") -> CostModel:
     bandwidth = []
     for size in (2**26, 2**28) if device == "cuda" else (2**16, 2**18, 2**20, 2**22, 2**24, 2**26):
         source = torch.randn(size // 4, device=device)
-        copying = measure(source.clone, device=device, repeats=7).median - launch
-        bandwidth.append((size, 2 * size / copying))
+        copying = measure(source.clone, device=device, repeats=7).median
+        bandwidth.append((size, 2 * size / max(copying - launch, copying / 2)))
     return CostModel(
         launch=launch,
         view=measure(lambda: table.transpose(0, 1), device=device).median,
@@ -219,6 +230,8 @@ A100 = CostModel(launch=5e-6, view=0.0, peak=156e12, bandwidth=((1, 1.555e12),))
 
 def save_run(name: str, run: dict, folder: Path = RUNS) -> Path:
     """Seal a recorded run in `folder`/`name`.json, never over an earlier one, and return that path."""
+    if Path(name).name != name:
+        raise ValueError(f"{name=} should be the name of a file, without a folder and without .json")
     path = folder / f"{name}.json"
     if path.exists():
         raise ValueError(f"{path} exists already; give the run another name")

@@ -21,7 +21,7 @@ from mhalesson.figures import (
     training_ablation,
     two_pairs_one_sum,
 )
-from mhalesson.text import grid, index_codes, number, vector, words
+from mhalesson.text import grid, index_codes, journey_table, number, vector, words
 from mhalesson.trained_heads import load_training_ablation
 
 W_O = torch.tensor([[0.5, 0.1, 0.0, 0.0], [0.0, 0.5, 0.1, 0.0], [0.1, 0.0, 0.5, 0.0], [0.0, 0.0, 0.1, 0.5]])
@@ -171,3 +171,49 @@ def test_a_grid_prints_each_value_under_its_label():
     assert len(set(map(len, lines))) == 1
     assert grid(torch.tensor([-0.001, 1.0]), columns="y").split() == ["y", "0", "y", "1", "0.00", "1.00"]
     assert grid(torch.tensor([[7]]), rows=["seven"], columns="n").splitlines()[1].split() == ["seven", "7"]
+
+
+def table_of(journey, expanded=False):
+    """The cells of each row, without its number, and the last line."""
+    header, *rows, last = journey_table(journey, expanded).splitlines()
+    return [re.split(r"\s{2,}", row)[1:] for row in rows], last
+
+
+def test_a_journey_table_tells_what_each_line_of_code_did_to_memory():
+    def merge_and_project(z, weight):  # (1, 2, 3, 2), (4, 4)
+        merged = z.transpose(1, 2).reshape(1, 3, 4)
+        y = torch.nn.functional.linear(merged, weight)
+        return y.mul_(2.0)
+
+    journey = record_journey(merge_and_project, torch.ones(1, 2, 3, 2), torch.ones(4, 4))
+    rows, last = table_of(journey)
+    assert rows == [
+        ["z.transpose(1, 2)", "transpose", "(1, 3, 2, 2)", "(12, 2, 6, 1)", "no", "as an input"],
+        [
+            "…ranspose(1, 2).reshape(1, 3, 4)",
+            "reshape: clone",
+            "(1, 3, 2, 2)",
+            "(12, 4, 2, 1)",
+            "yes",
+            "copy, 48 bytes",
+        ],
+        [
+            "…nctional.linear(merged, weight)",
+            "linear: mm",
+            "(3, 4)",
+            "(4, 1)",
+            "yes",
+            "new, 48 bytes",
+        ],
+        ["y.mul_(2.0)", "mul_: mul", "(1, 3, 4)", "(12, 4, 1)", "yes", "48 bytes, into row 3"],
+    ]
+    hidden = len(journey.steps) - 4
+    assert last == f"views not shown: {hidden}; bytes written: 144, by copies: 48"
+    assert len(table_of(journey, expanded=True)[0]) == len(journey.steps)
+    assert table_of(journey, expanded=True)[1] == "bytes written: 144, by copies: 48"
+
+
+def test_a_journey_table_looks_into_no_kernel():
+    q = torch.ones(1, 2, 3, 4)
+    rows, _ = table_of(record_journey(torch.nn.functional.scaled_dot_product_attention, q, q, q))
+    assert [row[-1].rsplit(", ", 1)[0] for row in rows] == ["new, inside unseen"]

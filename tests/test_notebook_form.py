@@ -29,7 +29,18 @@ from nbformat import v4 as nbf
 import mhalesson
 
 # The one place where the outputs of a cell need not be compared: cells that measure time. notebook:cell
-CLOCKS = ("where", "sweep", "ratio", "constants", "model", "misses", "not-waiting", "first-call", "wrong")
+CLOCKS = (
+    "where",
+    "sweep",
+    "ratio",
+    "constants",
+    "model",
+    "misses",
+    "not-waiting",
+    "first-call",
+    "wrong",
+    "cast",
+)
 TIMING_CELLS = {f"05_loop_vs_batched:time-{what}" for what in CLOCKS}
 
 CODE_CELLS, SOURCE_LINES, WORDS, FIGURES, ANSWERS = 25, 20, 1400, 3, 3
