@@ -21,7 +21,7 @@ class Place(NamedTuple):
     where: str  # the innermost submodule, or function that is not torch's own
     source: str  # the expression there
     call: str  # the innermost function called: "matmul" for an `@`
-    instruction: tuple[int, int]  # identifies that call
+    path: tuple  # the instruction that each running function has come to: tells calls apart
 
 
 def running_code(until: Callable) -> Place:
@@ -37,9 +37,11 @@ def running_code(until: Callable) -> Place:
     while frames and _module(frames[0]).startswith(DOOR):
         frames.pop(0)
     if not frames:
-        return Place("", "", "", (0, 0))
+        return Place("", "", "", ())
     own = next(filter(_not_of_torch, frames), frames[0])
-    return Place(_where(frames), _source(own), _call(_source(frames[0])), (id(frames[0]), frames[0].f_lasti))
+    where = _where(frames)
+    path = (where, *((id(frame), frame.f_lasti) for frame in frames))
+    return Place(where, _source(own), _call(_source(frames[0])), path)
 
 
 def _module(frame: FrameType) -> str:

@@ -120,7 +120,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[Step] = []
-        self.instruction = (0, 0)  # of the latest step
+        self.path: tuple | None = None  # in the running code, of the latest step
         self.calls = 0
         self.memories: dict[StorageWeakRef, int] = {}  # numbered in order of appearance
 
@@ -149,8 +149,8 @@ class _Recorder(TorchDispatchMode):
         bytes_over = sum(t.numel() * t.itemsize for t in overwritten)
         bytes_read = sum(map(_bytes, inputs)) - (bytes_over if kind == "copy" else 0)
         out, place = outputs[0], running_code(until=record_journey)
-        if self.instruction != place.instruction:
-            self.instruction, self.calls = place.instruction, self.calls + 1
+        if self.path != place.path:
+            self.path, self.calls = place.path, self.calls + 1
         return Step(
             operation=operation,
             kind=kind,

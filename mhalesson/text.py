@@ -75,40 +75,46 @@ def index_codes(**sizes: int) -> list[str]:
 def journey_table(journey: Journey, expanded: bool = False) -> str:
     """The steps of a journey as text: your code, the step it became, its result, and what it did to memory.
 
-    Leaves out views that only prepare a step of the same call; `expanded` shows them too.
+    Leaves out views that only serve another step of the same call, so that a row shows what the call
+    returned, and behind the step's name its own shape if that is another. `expanded` shows every step.
 
     >>> import torch
     >>> from mhalesson import record_journey
     >>> print(journey_table(record_journey(lambda a: a.T.reshape(6), torch.zeros(2, 3))))
-       code            step            shape   strides  contiguous  memory
-    1  a.T             permute         (3, 2)  (1, 3)   no          as an input
-    2  a.T.reshape(6)  reshape: clone  (3, 2)  (2, 1)   yes         copy, 24 bytes
+       code            step                   shape   strides  contiguous  memory
+    1  a.T             permute                (3, 2)  (1, 3)   no          as an input
+    2  a.T.reshape(6)  reshape: clone (3, 2)  (6,)    (1,)     yes         copy, 24 bytes
     views not shown: 1; bytes written: 24, by copies: 24
     """
-    steps = journey.steps if expanded else _without_bookkeeping(journey)
+    shown = [(step, step) for step in journey] if expanded else _without_bookkeeping(journey)
     table = [["", "code", "step", "shape", "strides", "contiguous", "memory"]]
     row_of: dict[int, int] = {}  # memory → the row that wrote it last
-    for row, step in enumerate(steps, start=1):
+    for row, (step, result) in enumerate(shown, start=1):
         memory = _memory(step, row_of.get(step.memory))
         if step.kind != "view":
             row_of[step.memory] = row
         code = step.source if len(step.source) <= 32 else "…" + step.source[-31:]
         name = step.operation if step.call in ("", step.operation) else f"{step.call}: {step.operation}"
-        contiguous = "yes" if step.contiguous else "no"
-        table.append([str(row), code, name, str(step.shape), str(step.strides), contiguous, memory])
+        name += f" {step.shape}" if step.shape != result.shape else ""
+        contiguous = "yes" if result.contiguous else "no"
+        table.append([str(row), code, name, str(result.shape), str(result.strides), contiguous, memory])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
     copied = sum(step.bytes_written for step in journey.copies)
-    hidden = f"views not shown: {len(journey.steps) - len(steps)}; " if not expanded else ""
+    hidden = f"views not shown: {len(journey.steps) - len(shown)}; " if not expanded else ""
     return "\n".join([*lines, f"{hidden}bytes written: {journey.bytes_written:,}, by copies: {copied:,}"])
 
 
-def _without_bookkeeping(journey: Journey) -> list[Step]:
-    """Of each call, the steps that do something to memory; or else the view it ends with."""
+def _without_bookkeeping(journey: Journey) -> list[tuple[Step, Step]]:
+    """Of each call, the steps that do something to memory, or else the view it ends with.
+
+    Beside each, what became of it within the call: the view of its memory that the call returns.
+    """
     shown = []
     for _, call in groupby(journey, key=lambda step: step.call_number):
         steps = list(call)
-        shown += [step for step in steps if step.kind != "view"] or steps[-1:]
+        kept = [step for step in steps if step.kind != "view"] or steps[-1:]
+        shown += [(step, steps[-1] if steps[-1].memory == step.memory else step) for step in kept]
     return shown
 
 
