@@ -29,8 +29,8 @@ def running_code(until: Callable) -> Place:
 
     A built-in function leaves no frame, nor does a thread of torch's autograd engine.
     """
-    frame, frames = sys._getframe(1), []
-    while frame is not None and frame.f_code is not inspect.unwrap(until).__code__:
+    frame, frames, last = sys._getframe(1), [], inspect.unwrap(until).__code__
+    while frame is not None and frame.f_code is not last:
         if not _module(frame).startswith(WRAPPERS):
             frames.append(frame)
         frame = frame.f_back
@@ -40,12 +40,12 @@ def running_code(until: Callable) -> Place:
         return Place("", "", "", ())
     own = next(filter(_not_of_torch, frames), frames[0])
     where = _where(frames)
-    path = (where, *((id(frame), frame.f_lasti) for frame in frames))
+    path = (where, *((frame.f_code, frame.f_lasti) for frame in frames))
     return Place(where, _source(own), _call(_source(frames[0])), path)
 
 
 def _module(frame: FrameType) -> str:
-    return frame.f_globals.get("__name__", "")
+    return frame.f_globals.get("__name__") or ""
 
 
 def _not_of_torch(frame: FrameType) -> bool:
@@ -53,7 +53,9 @@ def _not_of_torch(frame: FrameType) -> bool:
 
 
 def _where(frames: list[FrameType]) -> str:
-    owners = [frame.f_locals["self"] if "self" in frame.f_code.co_varnames[:1] else None for frame in frames]
+    owners = [
+        frame.f_locals.get("self") if "self" in frame.f_code.co_varnames[:1] else None for frame in frames
+    ]
     root = next((owner for owner in reversed(owners) if isinstance(owner, nn.Module)), None)
     for frame, owner in zip(frames, owners, strict=True):
         if isinstance(owner, nn.Module) and owner is not root:

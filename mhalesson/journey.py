@@ -25,22 +25,22 @@ MOVES |= {"index", "index_select", "gather", "embedding"}  # where numbers say w
 NAMES = {"unsafe_view": "view", "reshape_alias": "view", "t": "transpose", "to_copy": "to"}
 STRIP = 64  # cells: a step keeps the contents of memories up to this size, to be drawn
 
-# torch's own formulas; the CPU's fused kernel has none, but takes the same arguments as the GPU's.
-FLOPS = {
-    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
-        aten._scaled_dot_product_flash_attention_backward
-    ],
-} | flop_registry
+# torch's own formulas, and those it has not; the CPU's fused kernel takes the same arguments as the GPU's.
+FLOPS = {aten.mv: lambda matrix, vector, out_val: 2 * matrix.numel()}
+FLOPS |= {aten.dot: lambda a, b, out_val: 2 * a.numel()} | flop_registry
+for name in ("_scaled_dot_product_flash_attention{}", "_scaled_dot_product_flash_attention{}_backward"):
+    FLOPS[getattr(aten, name.format("_for_cpu"))] = FLOPS[getattr(aten, name.format(""))]
 
 
 @dataclass(frozen=True)
 class Step:
     """One operation as the device got it, and its result (the first one, if there are several).
 
-    `kind` is "view" (only shape and strides are new), "copy" (values were moved), "compute", or
-    "opaque": a fused kernel, whose inner steps nobody outside can see. `memory` numbers the memories of
-    the run: two steps with one number share it. `strip` is what it holds, cell by cell, if it is small.
+    `kind` is "view" (only shape and strides are new), "copy" (values were moved; a change of dtype
+    counts as a move), "compute", or "opaque": a fused kernel, whose inner steps nobody outside can see.
+    (Copies that a kernel makes for itself are not seen either.) `memory` numbers the memories of the run,
+    so two steps with one number share it; `fresh` says that this step brought it, and `strip` is what it
+    holds, cell by cell, if it is small. Bytes are those of whole tensors, even if a step touches a part.
     `flops` counts products alone, as `torch.utils.flop_counter` does (of a fused kernel nominally, as if
     nothing were masked), and is None where nobody knows. `where` is the submodule or the function the
     step ran in, `source` the expression in your code that led to it, `call` the function called last on
@@ -58,6 +58,7 @@ class Step:
     bytes_read: int
     bytes_written: int
     flops: int | None
+    fresh: bool
     where: str
     source: str
     call: str
@@ -126,32 +127,30 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        inputs = _tensors((args, kwargs))
-        _refuse_hidden_steps(func, inputs)
+        _refuse_hidden_steps(func, _tensors((args, kwargs)))
         result = func(*args, **kwargs)
-        outputs = _tensors(result)
-        _refuse_hidden_steps(func, outputs)
-        if outputs:  # a question such as "which kernel fits?" is not a step
-            self.steps.append(self._step(func, args, kwargs, inputs, outputs, result))
+        _refuse_hidden_steps(func, _tensors(result))
+        self._note(func, args, kwargs, result)
         return result
 
-    def _step(
-        self, func: Any, args: Any, kwargs: Any, inputs: list[Tensor], outputs: list[Tensor], result: Any
-    ) -> Step:
+    def _note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        inputs, overwritten = _tensors((args, kwargs)), _overwritten(func, args, kwargs)
+        outputs = _tensors(result) or overwritten
+        if not outputs:  # a question such as "which kernel fits?" is not a step
+            return
         old = dict.fromkeys(map(_storage, inputs))
         new = {_storage(t): t.untyped_storage().nbytes() for t in outputs if _storage(t) not in old}
         for storage in (*old, *new):
             self.memories.setdefault(storage, len(self.memories) + 1)
 
         operation = _operation(func)
-        overwritten = _overwritten(func, args, kwargs)
         kind = _kind(func, operation, changes_memory=bool(new or overwritten))
         bytes_over = sum(t.numel() * t.itemsize for t in overwritten)
         bytes_read = sum(map(_bytes, inputs)) - (bytes_over if kind == "copy" else 0)
         out, place = outputs[0], running_code(until=record_journey)
         if self.path != place.path:
             self.path, self.calls = place.path, self.calls + 1
-        return Step(
+        step = Step(
             operation=operation,
             kind=kind,
             shape=tuple(out.shape),
@@ -163,11 +162,13 @@ class _Recorder(TorchDispatchMode):
             # empty only reserves memory
             bytes_written=0 if "empty" in operation else sum(new.values()) + bytes_over,
             flops=_flops(func, kind, args, kwargs, result),
+            fresh=_storage(out) in new,
             where=place.where,
             source=place.source,
             call=place.call,
             call_number=self.calls,
         )
+        self.steps.append(step)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -203,7 +204,8 @@ def _operation(func: Any) -> str:
 
 
 def _kind(func: Any, operation: str, changes_memory: bool) -> str:
-    if func.namespace not in ("aten", "prims") or "attention" in operation or "transformer" in operation:
+    fused = any(word in operation for word in ("attention", "transformer", "rnn", "lstm", "gru"))
+    if fused or func.namespace not in ("aten", "prims"):
         return "opaque"
     if not changes_memory:
         return "view"
@@ -233,7 +235,8 @@ def _bytes(tensor: Tensor) -> int:
 
 def _strip(tensor: Tensor) -> tuple[int | float | bool, ...] | None:
     cells = tensor.untyped_storage().nbytes() // tensor.itemsize
-    if cells > STRIP or tensor.is_meta or type(tensor) not in (Tensor, nn.Parameter):
+    plain = type(tensor) in (Tensor, nn.Parameter) and not tensor.is_meta and not tensor.is_quantized
+    if cells > STRIP or not plain:
         return None
     return tuple(tensor.detach().as_strided((cells,), (1,), 0).tolist())
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mhalesson.attention import IMPLEMENTATIONS, MultiHeadAttention, attention_weights
-from mhalesson.journey import record_journey
+from mhalesson.journey import Journey, record_journey
 from mhalesson.timing import CostModel, compare, measure_cost_model
 
 D_MODEL = 768
@@ -80,20 +81,6 @@ def torch_attention(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def by_hand(mha: MultiHeadAttention) -> Callable[[Tensor], Tensor]:
-    """The four projections around torch's fused kernel, and nothing else: the least a layer can be."""
-
-    def run(x: Tensor) -> Tensor:
-        B, T, _ = x.shape
-        q, k, v = (
-            p(x).view(B, T, mha.num_heads, -1).transpose(1, 2) for p in (mha.q_proj, mha.k_proj, mha.v_proj)
-        )  # each (B, h, T, d)
-        z = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, h, T, d)
-        return mha.o_proj(z.transpose(1, 2).reshape(B, T, -1))  # (B, T, d_model)
-
-    return run
-
-
 def and_backward(way: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Forward and backward, returning the output and the gradient of its sum with respect to x."""
 
@@ -113,8 +100,7 @@ def sweep(device: str, minutes: int | float = MINUTES, say: Callable[[str], None
     quartile of every way, in seconds, with the seconds that the model predicts; or why it was skipped.
     """
     deadline = time.monotonic() + 60 * minutes
-    model = measure_cost_model(device)
-    run = {"machine": machine(device), "cost_model": vars(model), "points": []}
+    models, points, journeys = [measure_cost_model(device)], [], []
     sweep_points = [
         {"T": T, "direction": direction, "h": h}
         for T in TOKENS
@@ -122,23 +108,48 @@ def sweep(device: str, minutes: int | float = MINUTES, say: Callable[[str], None
         for h in HEADS
         if direction == "forward" or T <= BACKWARD_TO
     ]
-    for point in sweep_points:
-        point |= {"B": 1, "d_model": D_MODEL} | time_point(
-            **point, device=device, model=model, deadline=deadline
-        )
-        run["points"].append(point)
-        say(describe(point))
-    return run
+    # The cheap ones first: backward costs about as much as forward with a text five times as long.
+    sweep_points.sort(key=lambda point: point["T"] * (1 if point["direction"] == "forward" else 5))
+    for place, point in enumerate(sweep_points):
+        about = {"B": 1, "d_model": D_MODEL}
+        try:
+            if place == len(sweep_points) // 2:
+                models.append(measure_cost_model(device))
+            timed, recorded = time_point(**point, device=device, deadline=deadline)
+        except torch.OutOfMemoryError:
+            timed, recorded = {"skipped": "not enough memory"}, {}
+        except KeyboardInterrupt:  # what is measured is kept
+            timed, recorded, deadline = {"skipped": "interrupted"}, {}, 0.0
+        points.append(point | about | timed)
+        journeys.append(recorded)
+        say(describe(points[-1]))
+    model = middle_of([*models, measure_cost_model(device)])
+    for point, recorded in zip(points, journeys, strict=True):
+        if recorded:
+            known = {name: journey for name, journey in recorded.items() if journey.flops is not None}
+            point["predicted"] = {name: model.predict(journey) for name, journey in known.items()}
+    return {"machine": machine(device), "cost_model": vars(model), "points": points}
+
+
+def middle_of(models: list[CostModel]) -> CostModel:
+    """Each constant as the median: a machine is not equally fast for four minutes."""
+    return CostModel(
+        **{name: median(getattr(model, name) for model in models) for name in ("launch", "view", "peak")},
+        bandwidth=[
+            (pairs[0][0], median(speed for _, speed in pairs))
+            for pairs in zip(*(model.bandwidth for model in models), strict=True)
+        ],
+    )
 
 
 def time_point(
-    T: int, direction: str, h: int, device: str, model: CostModel, deadline: float
-) -> dict[str, Any]:
-    """The times of every way at one point, or why there are none."""
+    T: int, direction: str, h: int, device: str, deadline: float
+) -> tuple[dict[str, Any], dict[str, Journey]]:
+    """The times of every way at one point, or why there are none; and the journeys of all ways."""
     if time.monotonic() > deadline:
-        return {"skipped": "no time left"}
+        return {"skipped": "no time left"}, {}
     if not fits(T, h, device):
-        return {"skipped": "not enough memory"}
+        return {"skipped": "not enough memory"}, {}
     torch.manual_seed(0)
     mha = MultiHeadAttention(D_MODEL, h).to(device)
     x = [(torch.randn(1, T, D_MODEL, device=device),) for _ in range(3)]  # each (B, T, d_model)
@@ -147,22 +158,42 @@ def time_point(
         functions = {name: and_backward(way) for name, way in functions.items()}
     repeats = 5 if T <= 128 else 3
     with torch.set_grad_enabled(direction == "forward + backward"):
-        started = time.monotonic()
-        journeys = {name: record_journey(function, *x[0]) for name, function in functions.items()}
-        needed = (time.monotonic() - started) * (1 + 2 * repeats)
+        needed = (len(x) + 2 * repeats) * sum(
+            _seconds_of_a_call(way, x[0], device) for way in functions.values()
+        )
         if time.monotonic() + needed > deadline:
-            return {"skipped": f"no time left: it would take about {needed:.0f} s"}
-        if device == "cuda" and (T, h) in COMPILED:  # no prediction: nobody sees its steps
-            functions["batched, compiled"] = torch.compile(functions["batched"])
+            return {"skipped": f"no time left: it would take about {needed:.0f} s"}, {}
+        journeys = {name: record_journey(way, *x[0]) for name, way in functions.items()}
         times = compare(functions, inputs=x, device=device, repeats=repeats)
-    predicted = {name: model.predict(j) for name, j in journeys.items() if j.flops is not None}
-    seconds = {name: [t.quartiles[0], t.median, t.quartiles[1]] for name, t in times.items()}
-    return {"seconds": seconds, "predicted": predicted}
+        timed = {"seconds": {name: [t.quartiles[0], t.median, t.quartiles[1]] for name, t in times.items()}}
+        if device == "cuda" and (T, h) in COMPILED and direction == "forward":
+            timed["compiled"] = time_compiled(functions["batched"], x, repeats)
+    return timed, journeys
+
+
+def time_compiled(way: Callable, x: list[tuple[Tensor]], repeats: int) -> dict[str, Any]:
+    """The batched form through torch.compile, which not every machine with a GPU can do."""
+    torch._dynamo.reset()  # or a third size would run what was compiled for two others
+    try:
+        times = compare({"batched, compiled": torch.compile(way)}, inputs=x, device="cuda", repeats=repeats)
+    except Exception as error:  # the compiler's own, of many kinds; the rest of the run is not to be lost
+        return {"skipped": f"{type(error).__name__}"}
+    t = times["batched, compiled"]
+    return {"seconds": [t.quartiles[0], t.median, t.quartiles[1]]}
+
+
+def _seconds_of_a_call(way: Callable, arguments: tuple, device: str) -> float:
+    started = time.monotonic()
+    way(*arguments)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.monotonic() - started
 
 
 def fits(T: int, h: int, device: str) -> bool:
     """Is there memory for about eight tensors like the scores, (B, h, T, T)? Where nobody knows: yes."""
     if device == "cuda":
+        torch.cuda.empty_cache()  # what torch keeps for itself counts as free
         free = torch.cuda.mem_get_info()[0]
     elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -82,7 +82,7 @@ def journey_table(journey: Journey, expanded: bool = False) -> str:
     >>> from mhalesson import record_journey
     >>> print(journey_table(record_journey(lambda a: a.T.reshape(6), torch.zeros(2, 3))))
        code            step                   shape   strides  contiguous  memory
-    1  a.T             permute                (3, 2)  (1, 3)   no          as an input
+    1  a.T             permute                (3, 2)  (1, 3)   no          as memory from outside
     2  a.T.reshape(6)  reshape: clone (3, 2)  (6,)    (1,)     yes         copy, 24 bytes
     views not shown: 1; bytes written: 24, by copies: 24
     """
@@ -119,7 +119,9 @@ def _without_bookkeeping(journey: Journey) -> list[tuple[Step, Step]]:
 
 
 def _memory(step: Step, row: int | None) -> str:
+    there = f"row {row}" if row else "memory from outside"
     if step.kind == "view":
-        return f"as row {row}" if row else "as an input"
+        return f"as {there}"
     what = {"copy": "copy, ", "compute": "new, ", "opaque": "new, inside unseen, "}[step.kind]
-    return f"{step.bytes_written:,} bytes, into row {row}" if row else f"{what}{step.bytes_written:,} bytes"
+    size = f"{step.bytes_written:,} bytes"
+    return f"{what}{size}" if step.fresh else f"{size}, into {there}"

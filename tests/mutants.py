@@ -27,6 +27,8 @@ UNIT = (
     "test_ledger.py",
     "test_wrong_calls.py",
     "test_claims.py",
+    "test_journey.py",
+    "test_timing.py",
 )
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", "-rf", "--tb=short"]
 COMMANDS = {
@@ -122,6 +124,17 @@ MUTANTS = {
             )
         ],
     ),
+    # The instruments, too, are believed.
+    "a copy recorded as arithmetic": ("journey.py", [('MOVES = {"clone", ', "MOVES = {")]),
+    "bytes of views counted as written": (
+        "journey.py",
+        [("sum(new.values()) + bytes_over", "sum(map(_bytes, outputs)) + bytes_over")],
+    ),
+    "copies inside of @ laid at nobody's door": (
+        "_running_code.py",
+        [('return "matmul" if', 'return "" if')],
+    ),
+    "work as the smaller of the two": ("timing.py", [("self.launch + max(", "self.launch + min(")]),
 }
 
 

@@ -529,3 +529,28 @@ def test_a_layer_of_transformers_runs_unchanged_and_names_its_parts(build, atten
     assert journey.flops == torchs_flops(build("eager")[0], x, **options)
     products = [step.where for step in journey if step.operation in ("mm", "addmm")]
     assert [where for where in products if "attn" in where] == PROJECTIONS[build]
+
+
+def test_what_returns_nothing_but_writes_is_a_step():
+    x = torch.zeros(2, 3)
+    (step,) = record_journey(lambda: torch._foreach_add_([x], 1.0))
+    assert (step.kind, step.bytes_written, step.fresh) == ("compute", 24, False)
+
+
+def test_a_step_says_whether_its_memory_is_new():
+    x = torch.zeros(2, 3)
+    kinds = {"clone": True, "transpose": False, "add_": False, "relu": True}
+    for name, fresh in kinds.items():
+        arguments = {"transpose": (0, 1), "add_": (1,)}.get(name, ())
+        (step,) = record_journey(lambda name=name, arguments=arguments: getattr(x, name)(*arguments))
+        assert step.fresh is fresh, name
+
+
+def test_products_with_vectors_are_counted_and_a_recurrent_kernel_is_not_looked_into():
+    a, v = torch.ones(3, 4), torch.ones(4)
+    assert record_journey(torch.mv, a, v).flops == 2 * 3 * 4
+    assert record_journey(torch.dot, v, v).flops == 2 * 4
+    with torch.no_grad():
+        journey = record_journey(nn.LSTM(4, 4), torch.ones(2, 1, 4))
+    assert all(step.kind == "opaque" for step in journey if "rnn" in step.operation)
+    assert journey.flops != 0  # its products are counted, or unknown

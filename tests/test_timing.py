@@ -1,5 +1,6 @@
 """Timing is fair and recorded runs are whole. No test asserts a time: clocks are faked, not waited for."""
 
+import dataclasses
 import hashlib
 import json
 import statistics
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from bench import by_hand
 from hypothesis import given
 from hypothesis import strategies as st
 from skips import CUDA
@@ -22,12 +24,22 @@ from mhalesson.timing import RUNS, CostModel, Timing, recorded_runs, save_run
 NAN = float("nan")
 ONES = torch.ones(2)
 FIVE = {"loop", "loop, split projections", "batched", "fused", "nn.MultiheadAttention"}
-THE_SWEEP = [
+THE_SWEEP = [  # the cheap ones first
     (T, direction, h)
-    for T in (1, 8, 32, 128, 512, 2048)
-    for direction in ("forward", "forward + backward")
+    for T, direction in [
+        (1, "forward"),
+        (1, "forward + backward"),
+        (8, "forward"),
+        (32, "forward"),
+        (8, "forward + backward"),
+        (128, "forward"),
+        (32, "forward + backward"),
+        (512, "forward"),
+        (128, "forward + backward"),
+        (2048, "forward"),
+        (512, "forward + backward"),
+    ]
     for h in (1, 4, 12, 48, 96)
-    if direction == "forward" or T <= 512
 ]
 
 
@@ -79,7 +91,13 @@ def no_clock(monkeypatch):
 
 
 SAME = "compare the times of functions that give the same answer"
+F32 = "torch.float32"
 OTHER_ANSWERS = [
+    (
+        ONES,
+        ONES.double(),
+        f"b returns ['torch.float64 (2,) on cpu'], a ['{F32} (2,) on cpu']: not the same answer",
+    ),
     (ONES, ONES + 0.5, f"b and a differ by up to 0.5, where rounding explains 0.00035: {SAME}"),
     (ONES * -4, ONES * -5, f"b and a differ by up to 1, where rounding explains 0.0014: {SAME}"),
     ((ONES, ONES), (ONES, -ONES), f"b and a differ by up to 2, where rounding explains 0.00035: {SAME}"),
@@ -93,9 +111,13 @@ OTHER_ANSWERS = [
     (ONES / 0, ONES, f"b and a differ by up to inf, where rounding explains 0: {SAME}"),
     (ONES + 1j, ONES + 3j, f"b and a differ by up to 2, where rounding explains 0.00049: {SAME}"),
     (ONES > 0, ONES > 1, f"b and a differ by up to 1, where rounding explains 0: {SAME}"),
-    (ONES, ONES[None], "b returns shapes [(1, 2)], a [(2,)]: not the same answer"),
-    ({"y": ONES}, (ONES, ONES), "b returns shapes [(2,), (2,)], a [(2,)]: not the same answer"),
-    (ONES, None, "b returns shapes [], a [(2,)]: not the same answer"),
+    (ONES, ONES[None], f"b returns ['{F32} (1, 2) on cpu'], a ['{F32} (2,) on cpu']: not the same answer"),
+    (
+        {"y": ONES},
+        (ONES, ONES),
+        f"b returns ['{F32} (2,) on cpu', '{F32} (2,) on cpu'], a ['{F32} (2,) on cpu']: not the same answer",
+    ),
+    (ONES, None, f"b returns [], a ['{F32} (2,) on cpu']: not the same answer"),
     (None, ONES, "a returns no tensor, so nobody can tell whether the answers are the same"),
 ]
 
@@ -159,9 +181,9 @@ def test_repeats_is_a_count(repeats):
 
 @pytest.mark.usefixtures("no_clock", "as_a_learner_calls")
 def test_nothing_to_time_and_nowhere_to_time_it_get_their_sentences():
-    one = "should be a dict of at least one function by name"
+    one = "should be a dict of functions by their names"
     assert refusal(lambda: compare({})) == f"functions={{}} {one}"
-    some = "should be a list of tuples of arguments, such as [(x,)]"
+    some = "should be a list of tuples of arguments: [(x,)]"
     functions = {"f": torch.ones}
     assert refusal(lambda: compare(functions, inputs=[])) == f"inputs=[] {some}"
     assert refusal(lambda: compare(functions, inputs=[2])) == f"inputs=[2] {some}"
@@ -400,11 +422,10 @@ def test_a_shipped_run_is_whole(name):
         if "skipped" in point:
             assert "seconds" not in point and point["skipped"]
             continue
-        assert set(point["seconds"]) - {"batched, compiled"} == FIVE
+        assert set(point["seconds"]) == set(point["predicted"]) == FIVE
         for first, median, third in point["seconds"].values():
             assert 0 < first <= median <= third
-        predicted = point.get("predicted", {"loop": 1})
-        assert set(predicted) <= FIVE and min(predicted.values()) > 0
+        assert min(point["predicted"].values()) > 0
     model = CostModel(**run["cost_model"])
     constants = [
         model.launch,
@@ -431,7 +452,7 @@ def in_float64():
 def test_all_ways_give_the_same_answers_and_gradients_with_the_same_weights(B, T, d_model, h):
     torch.manual_seed(0)
     mha, x = MultiHeadAttention(d_model, h), torch.randn(B, T, d_model)
-    ways = recording.ways(mha) | {"by hand": recording.by_hand(mha)}
+    ways = recording.ways(mha) | {"by hand": by_hand(mha)}
     assert set(ways) == FIVE | {"by hand"}
     fused = x.clone().requires_grad_()
     y = mha(fused)
@@ -461,7 +482,7 @@ def test_each_way_runs_what_its_name_says():
             name: sum(step.operation in ("addmm", "mm", "bmm") for step in record_journey(way, x))
             for name, way in recording.ways(mha).items()
         }
-        (kernel,) = record_journey(recording.by_hand(mha), x).calls("scaled_dot_product_attention")
+        (kernel,) = record_journey(by_hand(mha), x).calls("scaled_dot_product_attention")
     del products["nn.MultiheadAttention"]  # on its fast path, one step of torch's own
     split = 3 * 3 + 3 * 2 + 1  # three projections for each head, two products, and W_O
     assert products == {"loop": 4 + 3 * 2, "loop, split projections": split, "batched": 4 + 2, "fused": 4}
@@ -498,7 +519,7 @@ def studio(monkeypatch):
 def test_a_sweep_visits_every_point_once_and_says_so(studio):
     run = recording.sweep("cpu", say=studio.said.append)
     assert set(run) == {"machine", "cost_model", "points"}
-    assert run["cost_model"] == vars(timing.A100)
+    assert CostModel(**run["cost_model"]) == dataclasses.replace(timing.A100, bandwidth=[(1, 1.555e12)])
     assert places(run["points"], 96) == THE_SWEEP
     quartiles, cost = [1.5, 2.0, 2.5], timing.A100.predict(record_journey(torch.clone, torch.ones(1, 8, 96)))
     assert [point["seconds"] for point in run["points"]] == [{"a": quartiles, "b": quartiles}] * 55
@@ -512,6 +533,15 @@ def test_a_sweep_visits_every_point_once_and_says_so(studio):
         assert not torch.equal(call["inputs"][0][0], call["inputs"][1][0])  # three different ones
 
 
+def test_the_constants_of_a_run_are_the_middle_ones_of_three_measurements(studio, monkeypatch):
+    models = [CostModel(n * 1.0, 2.0 * n, 3.0 * n, ((1, 5.0 * n), (9, 7.0 / n))) for n in (2, 1, 3)]
+    measured = iter(models)
+    monkeypatch.setattr(recording, "measure_cost_model", lambda device: next(measured))
+    run = recording.sweep("cpu", say=studio.said.append)
+    assert CostModel(**run["cost_model"]) == CostModel(2.0, 4.0, 6.0, [(1, 10.0), (9, 3.5)])
+    assert next(measured, None) is None
+
+
 def test_a_sweep_stops_when_its_time_is_up_and_records_why(studio):
     studio.costs["compare"] = 10.0
     points = recording.sweep("cpu", minutes=1.0, say=studio.said.append)["points"]
@@ -519,18 +549,40 @@ def test_a_sweep_stops_when_its_time_is_up_and_records_why(studio):
     assert all("seconds" in point for point in points[:7])  # the last of these still begins in time
     assert len(studio.calls) == 7
     assert [point["skipped"] for point in points[7:]] == ["no time left"] * 48
-    assert studio.said[-1] == "T = 2048, h = 96, forward: no time left"
+    assert studio.said[-1] == "T = 512, h = 96, forward + backward: no time left"
 
 
 def test_a_point_that_would_take_too_long_is_skipped(studio):
-    point = dict(T=8, direction="forward", h=4, device="cpu", model=timing.A100)
+    point = dict(T=8, direction="forward", h=4, device="cpu")
     recording.time_point(**point, deadline=studio.now)  # nothing costs anything yet
     studio.costs["call"] = 2.0  # so one call of both functions lasts 4 s, and each round that twice
-    needed = 4 * (1 + 2 * studio.calls.pop()["repeats"])
-    skipped = {"skipped": f"no time left: it would take about {needed} s"}
+    needed = 4 * (3 + 2 * studio.calls.pop()["repeats"])  # once for each of three inputs, and the rounds
+    skipped = {"skipped": f"no time left: it would take about {needed} s"}, {}
     assert recording.time_point(**point, deadline=studio.now + needed + 3) == skipped
     assert studio.calls == []
-    assert "seconds" in recording.time_point(**point, deadline=studio.now + needed + 5)
+    assert "seconds" in recording.time_point(**point, deadline=studio.now + needed + 5)[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        (torch.OutOfMemoryError, [None, "not enough memory", None]),
+        (KeyboardInterrupt, [None, "interrupted", "no time left"]),
+    ],
+)
+def test_what_is_measured_is_kept_when_a_point_fails(studio, monkeypatch, error, reasons):
+    sound = recording.compare
+
+    def compare_but_once(*args, **kwargs):
+        if len(studio.calls) == 1:
+            studio.calls.append({})
+            raise error
+        return sound(*args, **kwargs)
+
+    monkeypatch.setattr(recording, "compare", compare_but_once)
+    points = recording.sweep("cpu", say=studio.said.append)["points"]
+    assert places(points, 96) == THE_SWEEP
+    assert [point.get("skipped") for point in points[:3]] == reasons
 
 
 def test_a_point_that_does_not_fit_into_memory_is_skipped(studio, monkeypatch):
@@ -546,10 +598,21 @@ def test_a_point_is_also_compiled_on_a_gpu_at_some_sizes(studio, monkeypatch, de
     monkeypatch.setattr(torch, "randn", lambda *shape, device: randn(*shape))  # here may be no GPU
     monkeypatch.setattr(nn.Module, "to", lambda self, device: self)
     monkeypatch.setattr(torch, "compile", lambda fn: fn)
-    for T, h in [(1, 12), (128, 12), (2048, 12), (1, 4), (8, 12)]:
-        recording.time_point(T, "forward", h, device, timing.A100, studio.now)
-    more = ["batched, compiled"] if device == "cuda" else []
-    assert [call["names"] for call in studio.calls] == [[*studio.order, *more]] * 3 + [[*studio.order]] * 2
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    points = [(1, 12), (128, 12), (2048, 12), (1, 4), (8, 12)]
+    run = [recording.time_point(T, "forward", h, device, studio.now)[0] for T, h in points]
+    compiled = {"seconds": [1.5, 2.0, 2.5]} if device == "cuda" else None
+    assert [point.get("compiled") for point in run] == [compiled] * 3 + [None] * 2
+    backward, _ = recording.time_point(1, "forward + backward", 12, device, studio.now)
+    assert "compiled" not in backward
+
+    def no_compiler(fn):
+        raise RuntimeError
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    point, _ = recording.time_point(1, "forward", 12, device, studio.now)
+    assert point.get("compiled") == ({"skipped": "RuntimeError"} if device == "cuda" else None)
+    assert set(point["seconds"]) == set(studio.order)
 
 
 def test_eight_tensors_like_the_scores_must_fit(monkeypatch):
@@ -558,6 +621,7 @@ def test_eight_tensors_like_the_scores_must_fit(monkeypatch):
         pages = {"SC_AVPHYS_PAGES": free, "SC_PAGE_SIZE": 1}
         monkeypatch.setattr(recording, "os", SimpleNamespace(sysconf_names=pages, sysconf=pages.get))
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 10**12))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
         assert recording.fits(T, h, "cpu") is recording.fits(T, h, "cuda") is verdict
     monkeypatch.setattr(recording, "os", SimpleNamespace())
     assert recording.fits(10**6, 96, "cpu")  # nobody knows
