@@ -77,27 +77,29 @@ def journey_table(journey: Journey, expanded: bool = False) -> str:
 
     Leaves out views that only serve another step of the same call, so that a row shows what the call
     returned, and behind the step's name its own shape if that is another. `expanded` shows every step.
+    Before a copy stands the call that made it.
 
     >>> import torch
     >>> from mhalesson import record_journey
     >>> print(journey_table(record_journey(lambda a: a.T.reshape(6), torch.zeros(2, 3))))
-       code            step                   shape   strides  contiguous  memory
-    1  a.T             permute                (3, 2)  (1, 3)   no          as memory from outside
-    2  a.T.reshape(6)  reshape: clone (3, 2)  (6,)    (1,)     yes         copy, 24 bytes
+       code            step            shape   strides  memory
+    1  a.T             permute         (3, 2)  (1, 3)   as memory from outside
+    2  a.T.reshape(6)  reshape: clone  (6,)    (1,)     copy, 24 B
     views not shown: 1; bytes written: 24, by copies: 24
     """
     shown = [(step, step) for step in journey] if expanded else _without_bookkeeping(journey)
-    table = [["", "code", "step", "shape", "strides", "contiguous", "memory"]]
+    table = [["", "code", "step", "shape", "strides", "memory"]]
     row_of: dict[int, int] = {}  # memory → the row that wrote it last
     for row, (step, result) in enumerate(shown, start=1):
         memory = _memory(step, row_of.get(step.memory))
         if step.kind != "view":
             row_of[step.memory] = row
-        code = step.source if len(step.source) <= 32 else "…" + step.source[-31:]
-        name = step.operation if step.call in ("", step.operation) else f"{step.call}: {step.operation}"
-        name += f" {step.shape}" if step.shape != result.shape else ""
-        contiguous = "yes" if result.contiguous else "no"
-        table.append([str(row), code, name, str(result.shape), str(result.strides), contiguous, memory])
+        code = step.source if len(step.source) <= 24 else "…" + step.source[-23:]
+        if step.kind == "copy" and step.call not in ("", step.operation):
+            name = f"{step.call}: {step.operation}"
+        else:
+            name = step.operation + (f" {step.shape}" if step.shape != result.shape else "")
+        table.append([str(row), code, name, str(result.shape), str(result.strides), memory])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
     copied = sum(step.bytes_written for step in journey.copies)
@@ -123,5 +125,5 @@ def _memory(step: Step, row: int | None) -> str:
     if step.kind == "view":
         return f"as {there}"
     what = {"copy": "copy, ", "compute": "new, ", "opaque": "new, inside unseen, "}[step.kind]
-    size = f"{step.bytes_written:,} bytes"
+    size = f"{step.bytes_written:,} B"
     return f"{what}{size}" if step.fresh else f"{size}, into {there}"
