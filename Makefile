@@ -40,8 +40,8 @@ lint: .venv/installed ## ruff, for code and notebooks
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 
-wild: .venv/installed-wild ## the tests of the shipped data against the real model
-	$(PYTEST) tests/test_trained_heads.py
+wild: .venv/installed-wild ## the shipped data against the real model, the recorder on Hugging Face's layers
+	$(PYTEST) tests/test_trained_heads.py tests/test_journey.py
 
 variants: .venv/installed ## the notebooks on other CPU paths, from elsewhere, offline, warnings as errors
 	OMP_NUM_THREADS=1 $(NBVAL)

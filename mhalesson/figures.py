@@ -278,7 +278,7 @@ def memory_strip(strips: dict[str, Tensor], names: Sequence[str], row: str = "to
         )  # "h0t1": each place once, in order
         places = words([f"head {place[1]} of token {place[3]}" for place in first])
         sentences.append(f"With {title}, the row of {row} 0 reads {places}")
-    legend = "Cells in reading order, not as they lie in memory. Colour: head; hatch: token"
+    legend = "Cells in reading order. Colour: head; hatch: token"
     return _picture(figure, f"{legend}. {'. '.join(sentences)}.")
 
 

@@ -77,14 +77,13 @@ def journey_table(journey: Journey, expanded: bool = False) -> str:
 
     Leaves out views that only serve another step of the same call, so that a row shows what the call
     returned, and behind the step's name its own shape if that is another. `expanded` shows every step.
-    Before a copy stands the call that made it.
 
     >>> import torch
     >>> from mhalesson import record_journey
     >>> print(journey_table(record_journey(lambda a: a.T.reshape(6), torch.zeros(2, 3))))
-       code            step            shape   strides  memory
-    1  a.T             permute         (3, 2)  (1, 3)   as memory from outside
-    2  a.T.reshape(6)  reshape: clone  (6,)    (1,)     copy, 24 B
+       code            step          shape   strides  memory
+    1  a.T             permute       (3, 2)  (1, 3)   as memory from outside
+    2  a.T.reshape(6)  clone (3, 2)  (6,)    (1,)     copy, 24 B
     views not shown: 1; bytes written: 24, by copies: 24
     """
     shown = [(step, step) for step in journey] if expanded else _without_bookkeeping(journey)
@@ -94,11 +93,8 @@ def journey_table(journey: Journey, expanded: bool = False) -> str:
         memory = _memory(step, row_of.get(step.memory))
         if step.kind != "view":
             row_of[step.memory] = row
-        code = step.source if len(step.source) <= 24 else "…" + step.source[-23:]
-        if step.kind == "copy" and step.call not in ("", step.operation):
-            name = f"{step.call}: {step.operation}"
-        else:
-            name = step.operation + (f" {step.shape}" if step.shape != result.shape else "")
+        code = step.source if len(step.source) <= 23 else "…" + step.source[-22:]
+        name = step.operation + (f" {step.shape}" if step.shape != result.shape else "")
         table.append([str(row), code, name, str(result.shape), str(result.strides), memory])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]

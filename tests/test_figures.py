@@ -189,8 +189,8 @@ def test_a_journey_table_tells_what_each_line_of_code_did_to_memory():
     rows, last = table_of(journey)
     assert rows == [
         ["z.transpose(1, 2)", "transpose", "(1, 3, 2, 2)", "(12, 2, 6, 1)", "as memory from outside"],
-        ["…(1, 2).reshape(1, 3, 4)", "reshape: clone", "(1, 3, 4)", "(12, 4, 1)", "copy, 48 B"],
-        ["….linear(merged, weight)", "mm (3, 4)", "(1, 3, 4)", "(12, 4, 1)", "new, 48 B"],
+        ["…1, 2).reshape(1, 3, 4)", "clone (1, 3, 2, 2)", "(1, 3, 4)", "(12, 4, 1)", "copy, 48 B"],
+        ["…linear(merged, weight)", "mm (3, 4)", "(1, 3, 4)", "(12, 4, 1)", "new, 48 B"],
         ["y.mul_(2.0)", "mul", "(1, 3, 4)", "(12, 4, 1)", "48 B, into row 3"],
     ]
     hidden = len(journey.steps) - 4
