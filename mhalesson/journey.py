@@ -13,23 +13,15 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
+from mhalesson._flops import count_flops, named
 from mhalesson._running_code import running_code
-
-aten = torch.ops.aten
 
 # Operations that write values as they found them, at another place or in another order.
 MOVES = {"clone", "copy", "to", "cat", "stack", "repeat", "flip", "roll"}
 MOVES |= {"index", "index_select", "gather", "embedding"}  # where numbers say which
 NAMES = {"unsafe_view": "view", "reshape_alias": "view", "t": "transpose", "to_copy": "to"}
 STRIP = 64  # cells: a step keeps the contents of memories up to this size, to be drawn
-
-# torch's own formulas, and those it has not; the CPU's fused kernel takes the same arguments as the GPU's.
-FLOPS = {aten.mv: lambda matrix, vector, out_val: 2 * matrix.numel()}
-FLOPS |= {aten.dot: lambda a, b, out_val: 2 * a.numel()} | flop_registry
-for name in ("_scaled_dot_product_flash_attention{}", "_scaled_dot_product_flash_attention{}_backward"):
-    FLOPS[getattr(aten, name.format("_for_cpu"))] = FLOPS[getattr(aten, name.format(""))]
 
 
 @dataclass(frozen=True)
@@ -161,7 +153,7 @@ class _Recorder(TorchDispatchMode):
             bytes_read=0 if kind == "view" else bytes_read,
             # empty only reserves memory
             bytes_written=0 if "empty" in operation else sum(new.values()) + bytes_over,
-            flops=_flops(func, kind, args, kwargs, result),
+            flops=count_flops(func, args, kwargs, result, otherwise=None if kind == "opaque" else 0),
             fresh=_storage(out) in new,
             where=place.where,
             source=place.source,
@@ -212,16 +204,11 @@ def _kind(func: Any, operation: str, changes_memory: bool) -> str:
     return "copy" if operation in MOVES else "compute"
 
 
-def _named(func: Any, args: Any) -> dict[str, Any]:
-    """The positional arguments by their names."""
-    return {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-
-
 def _overwritten(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """The arguments that the operation says it writes into (t_ only turns their strides)."""
     if torch.Tag.inplace_view in func.tags:
         return []
-    given = _named(func, args) | kwargs
+    given = named(func, args) | kwargs
     return _tensors(
         [given.get(a.name) for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
     )
@@ -239,15 +226,3 @@ def _strip(tensor: Tensor) -> tuple[int | float | bool, ...] | None:
     if cells > STRIP or not plain:
         return None
     return tuple(tensor.detach().as_strided((cells,), (1,), 0).tolist())
-
-
-def _flops(func: Any, kind: str, args: Any, kwargs: Any, result: Any) -> int | None:
-    if func.overloadpacket in FLOPS:
-        return FLOPS[func.overloadpacket](*args, **kwargs, out_val=result)
-    if func.overloadpacket in (aten._native_multi_head_attention, aten._transformer_encoder_layer_fwd):
-        # torch's fast paths: every token meets every weight matrix, and every token in two score products.
-        given = _named(func, args).items()
-        weights = [w for name, w in given if "weight" in name and isinstance(w, Tensor) and w.ndim == 2]
-        B, T, d_model = args[0].shape
-        return 2 * B * T * sum(w.numel() for w in weights) + 4 * B * T * T * d_model
-    return None if kind == "opaque" else 0

@@ -21,7 +21,7 @@ FLOORS = [
     {"text"},
     {"output_projection", "ledger", "trained_heads", "timing", "row_parallel", "adapters"},
     {"attention", "journey"},
-    {"_checks", "_records", "_running_code"},
+    {"_checks", "_flops", "_records", "_running_code"},
 ]
 LEARNERS_READ = ("attention", "output_projection", "ledger", "journey", "timing")
 
