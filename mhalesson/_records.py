@@ -29,7 +29,8 @@ def read_record(path: Path) -> dict:
 def write_record(path: Path, record: dict) -> None:
     record = json.loads(json.dumps(record))  # as it will be read: keys are text, tuples are lists
     sealed = record | {"sha256": sha256_of(record)}
-    path.write_text(json.dumps(sealed, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(sealed, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def sha256_of(record: dict) -> str:

@@ -10,7 +10,6 @@ import argparse
 import copy
 import datetime
 import hashlib
-import json
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import torch
 import transformers
 from torch.nn.functional import cosine_similarity
 
-from mhalesson._records import sha256_of
+from mhalesson._records import write_record
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -170,8 +169,7 @@ def build(out):
         "sentences": SENTENCES,
         "tokens": [tokenizer.convert_ids_to_tokens(ids) for ids in tokens["input_ids"]],
     }
-    text = json.dumps({**provenance, "sha256": sha256_of(provenance)}, indent=1) + "\n"
-    (Path(out) / "trained_heads.json").write_text(text, encoding="utf-8", newline="\n")
+    write_record(Path(out) / "trained_heads.json", provenance)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ CPython's own help: another version of Python may bring another text.
 import argparse
 import datetime
 import hashlib
-import json
 import platform
 import pydoc_data.topics
 import statistics
@@ -34,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mhalesson._records import sha256_of
+from mhalesson._records import write_record
 
 D_MODEL, HEADS, LAYERS, CONTEXT, BATCH, LEARNING_RATE = 64, 8, 2, 64, 32, 1e-3
 D_V, D_MLP = D_MODEL // HEADS, 4 * D_MODEL
@@ -229,10 +228,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    record = ablation(arguments.seeds, arguments.steps)
-    record["sha256"] = sha256_of(record)
-    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    arguments.out.write_text(text, encoding="utf-8", newline="\n")
+    write_record(arguments.out, ablation(arguments.seeds, arguments.steps))
 
 
 if __name__ == "__main__":
