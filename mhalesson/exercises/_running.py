@@ -1,0 +1,157 @@
+"""Running an answer so that nothing it does can hurt: quietly, for a limited time, its errors put into words."""
+
+import io
+import linecache
+import random
+import re
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+
+import numpy as np
+import torch
+
+# What an error means to somebody who is writing tensor code. The first fit counts; {0} is the first group.
+MEANINGS: list[tuple[type[BaseException], str, str]] = [
+    (
+        RuntimeError,
+        "view size is not compatible",
+        "`view` keeps the memory as it is, and there the numbers of one row do not lie in one piece, "
+        "since an axis has been moved",
+    ),
+    (
+        RuntimeError,
+        r"shape '\[(.*)\]' is invalid for input of size (\d+)",
+        "the shape ({0}) does not hold exactly the {1} numbers that are there",
+    ),
+    (
+        RuntimeError,
+        r"mat1 and mat2 shapes cannot be multiplied \((\w+) and (\w+)\)",
+        "a product needs equal inner sizes, and these matrices are {0} and {1}",
+    ),
+    (
+        RuntimeError,
+        r"batch2 tensor to be: \[(.*?)\] but got: \[(.*?)\]",
+        "a batched product met ({1}) where its left side asks for ({0})",
+    ),
+    (
+        RuntimeError,
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)",
+        "two tensors meet that are {0} and {1} long on axis {2}",
+    ),
+    (
+        RuntimeError,
+        r"Sizes of tensors must match except in dimension (\d+)|equal size",
+        "tensors are joined whose sizes do not fit",
+    ),
+    (
+        RuntimeError,
+        "same dtype|expected scalar type|expected m1 and m2",
+        "numbers of two types (dtypes) meet in one product",
+    ),
+    (RuntimeError, "allocate|out of memory", "it asks for more memory than there is"),
+    (IndexError, r"Dimension out of range \(.*but got (-?\d+)\)", "there is no axis {0}"),
+    (
+        IndexError,
+        r"index (-?\d+) is out of bounds for (?:dimension|axis) (\d+) with size (\d+)",
+        "axis {1} has {2} places, counted from 0, so there is no {0}",
+    ),
+    (IndexError, "too many indices", "it names more axes than the tensor has"),
+    (IndexError, r"(list|tuple) index out of range", "the {0} has no such place; places count from 0"),
+    (
+        UnboundLocalError,
+        r"variable '(\w+)'",
+        "`{0}` is used before it has a value inside of the function",
+    ),
+    (
+        NameError,
+        r"name '(\w+)' is not defined",
+        "nothing here is called `{0}`: a slip of the pen, a missing import, or a cell that has not run",
+    ),
+    (ModuleNotFoundError, r"No module named '([\w.]+)'", "there is no module `{0}` here"),
+    (AttributeError, r"'NoneType' object has no attribute '(\w+)'", "`.{0}` is asked of None, which is nothing"),
+    (AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "a {0} has no `.{1}`"),
+    (TypeError, "ellipsis", "a `...` still stands where a value is needed"),
+    (TypeError, "NoneType", "it goes on with None, which is what a function without `return` hands over"),
+    (TypeError, r"'(\w+)' object is not callable", "round brackets follow a {0}, which cannot be called"),
+    (TypeError, r"'(\w+)' object is not subscriptable", "square brackets follow a {0}, which has no places"),
+    (ZeroDivisionError, "", "it divides by zero"),
+    (RecursionError, "", "it calls itself without end"),
+    (NotImplementedError, "", "it says of itself that it is not written yet"),
+    (AssertionError, "", "an `assert` of its own does not hold"),
+    (MemoryError, "", "it asks for more memory than there is"),
+    (SystemExit, "", "it asks Python to quit"),
+]
+
+
+class TimeUp(BaseException):
+    """Raised inside an answer that does not end. No `except Exception` of the answer's own holds it up."""
+
+
+def in_words(error: BaseException, answer: Callable[..., object]) -> str:
+    """What an error in the answer means, and in which line of it: one sentence."""
+    message = " ".join(str(error).split())
+    for kind, pattern, words in MEANINGS:
+        if isinstance(error, kind) and (found := re.search(pattern, message)):
+            meaning = words.format(*found.groups())
+            break
+    else:
+        short = message if len(message) <= 100 else message[:99] + "…"
+        meaning = f"{type(error).__name__}: {short}" if short else type(error).__name__
+    own_file = getattr(getattr(answer, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file]
+    line = linecache.getline(own_file, lines[-1]).split("#")[0].strip() if lines else ""
+    return f"It stopped with an error{f' in `{line}`' if 0 < len(line) <= 70 else ''}: {meaning}."
+
+
+@contextmanager
+def quietly() -> Iterator[io.StringIO]:
+    """Keep back what is printed and warned; leave the random numbers of the learner's session as they were."""
+    printed = io.StringIO()
+    states = random.getstate(), np.random.get_state()
+    try:
+        with (
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+            warnings.catch_warnings(),
+            torch.random.fork_rng(devices=[]),
+        ):
+            warnings.simplefilter("ignore")
+            random.seed(0)
+            np.random.seed(0)  # noqa: NPY002 - the old generator is the one that all code shares
+            torch.default_generator.manual_seed(0)
+            yield printed
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeUp in what runs longer. Where there is no alarm clock (Windows, other threads), no limit."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    running = True
+
+    def ring(*_: object) -> None:
+        if running:
+            raise TimeUp
+
+    start = time.monotonic()
+    old_handler = signal.signal(signal.SIGALRM, ring)
+    # Ring again and again: a bare `except:` in a loop holds up the first one.
+    old_delay, old_interval = signal.setitimer(signal.ITIMER_REAL, seconds, 0.01)
+    try:
+        yield
+    finally:
+        running = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old_handler)
+        if old_delay:  # somebody else's alarm, such as pytest-timeout's
+            left = max(old_delay - (time.monotonic() - start), 0.001)
+            signal.setitimer(signal.ITIMER_REAL, left, old_interval)

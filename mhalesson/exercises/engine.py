@@ -1,0 +1,481 @@
+"""One engine for all exercises: it runs an answer on many inputs and names the mistake that was made.
+
+An exercise is data (`Exercise`). `judge` compares what an answer does on every input with what the reference
+does, and, where they differ, with what each catalogued mistake does, so the verdict names the mistake that
+explains all results. What no catalogued mistake explains is named by the first place that differs.
+"""
+
+import functools
+import inspect
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+
+import torch
+from torch import Tensor
+
+from mhalesson.exercises._running import TimeUp, in_words, quietly, time_limit
+from mhalesson.exercises.forms import WIDE, Reader, Unreadable, a_tensor, read
+from mhalesson.text import index_codes, words
+
+SECONDS = 5.0  # how long all calls of one answer may take together
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One way to get it wrong: `wrong` does it, and `says` tells what that does to the tensor.
+
+    Where two mistakes are partials of one function with different keywords, they can be made together, and
+    the engine recognises that.
+    """
+
+    name: str
+    says: str
+    wrong: Callable[..., object]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One input of a check. `names[v]` is the name of the value v where values say where they came from."""
+
+    inputs: tuple[object, ...]
+    names: Sequence[str] = ()
+
+    def fresh(self) -> tuple[object, ...]:
+        """The inputs again, untouched by what an earlier call did to them."""
+        return tuple(_copy(value) for value in self.inputs)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of an answer came to: a value, or the sentence that says why there is none."""
+
+    value: object
+    problem: str
+    inputs: tuple[object, ...]  # as the call left them
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line for the learner, and a second one of evidence at most. `mistakes` names those recognised."""
+
+    mark: str  # ○, ✓ or ✗
+    says: str
+    evidence: str = ""
+    mistakes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.says}" + (f"\n  {self.evidence}" if self.evidence else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Exercise:
+    """A question, everything needed to judge an answer, and what helps on the way."""
+
+    page: str
+    stub: str  # the source of the learner's cell
+    reference: Callable[..., object]  # its name is the exercise's id
+    others: tuple[Callable[..., object], ...]  # other right answers, for the tests
+    mistakes: tuple[Mistake, ...]
+    hints: tuple[str, ...]  # from gentle to nearly there
+    draw: Callable[[random.Random], list[Case]]  # the inputs, of sizes that the random numbers choose
+    right: str  # what a right answer has shown
+    reader: Reader = a_tensor
+    shape: str = ""  # of the result, as in "(B, T, h·d_v)"
+    axes: tuple[str, ...] = ()  # of the result, in words; of a list of shapes, what each entry is
+    any_float: bool = False  # where only sizes are given, every floating-point type will do
+    stretch: bool = False
+    # Where many results are right: why this one is not, or "". Takes the case, the inputs as the call left
+    # them, and the result.
+    fault: Callable[[Case, tuple[object, ...], object], str] | None = None
+    # What stands in the second line there, if it is not the fault itself.
+    evidence: Callable[[Case, tuple[object, ...], object], str] | None = None
+    # What is asked beyond right results: why an answer that gives them is still not right, or "".
+    beyond: Callable[[Callable[..., object]], str] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.reference.__name__
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.reference).parameters)
+
+    @functools.cached_property
+    def untouched(self) -> FunctionType:
+        """The learner's function as the page hands it out."""
+        space: dict[str, object] = {"torch": torch}
+        exec(self.stub, space)
+        return space[f"my_{self.id}"]  # type: ignore[return-value]
+
+
+def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
+    """The verdict on an answer: the same one each time, and never an exception but the learner's own stop."""
+    if problem := not_a_function(answer):
+        return Verdict("✗", problem)
+    assert callable(answer)
+    if _is_untouched(exercise, answer):
+        return Verdict("○", f'not attempted yet (a first step: hint("{exercise.id}"))')
+    if problem := wrong_signature(exercise, answer):
+        return Verdict("✗", problem)
+
+    cases = cases_of(exercise, seed)
+    outcomes: list[Outcome] = []
+    try:
+        with quietly() as printed, time_limit(SECONDS):
+            for case in cases:
+                outcomes.append(outcome(exercise, answer, case))
+            again = outcome(exercise, answer, cases[0])
+            wrong = [n for n, made in enumerate(outcomes) if not is_right(exercise, cases[n], made)]
+            beyond = exercise.beyond(answer) if exercise.beyond and not wrong else ""
+    except TimeUp:
+        unfinished = cases[min(len(outcomes), len(cases) - 1)]
+        return Verdict("✗", "It did not come to an end: is there a loop that never stops?", called(exercise, unfinished))
+
+    evidence = ""
+    changed = ""
+    for case, made in zip(cases, outcomes, strict=True):
+        if not changed and (name := _changed_input(exercise, case, made)):
+            changed = f"It changes its input `{name}` in place, so that the caller's tensor is no longer what it was."
+            evidence = called(exercise, case)
+    said = [changed] if changed else []
+    if not wrong:
+        said += [beyond] if beyond else []
+        if not said:
+            kept = " (What it printed was kept back.)" if printed.getvalue() else ""
+            return Verdict("✓", exercise.right + kept)
+        return Verdict("✗", _joined(said), evidence, ("beyond",) if beyond else ())
+
+    found = recognised(exercise, outcomes, seed)
+    # Of a recognised mistake the first result is the evidence, rather than the first error.
+    n = next((n for n in wrong if found and not outcomes[n].problem), wrong[0])
+    case, made = cases[n], outcomes[n]
+    if found:
+        said += [mistake.says for mistake in found]
+    elif not exercise.fault and not same(made, again):
+        return Verdict(
+            "✗", "Called twice with the same input, it gives two different results.", called(exercise, cases[0])
+        )
+    elif _ignores_its_input(exercise, cases, outcomes):
+        said.append("It gives the same result whatever it is given.")
+    elif printed.getvalue() and made.problem.startswith("It returned nothing"):
+        said.append("It prints, but returns nothing (None): what is printed is seen, and lost to the caller.")
+    else:
+        said.append(unexplained(exercise, case, made, cases, outcomes))
+    return Verdict("✗", _joined(said), first_difference(exercise, case, made), tuple(m.name for m in found))
+
+
+# ---------------------------------------------------------------------------------- before any call
+
+
+def not_a_function(answer: object) -> str:
+    """Why this is nothing to be called, or ""."""
+    if inspect.isclass(answer):
+        return f"`{answer.__name__}` is a class; the check takes a function."
+    if callable(answer):
+        return ""
+    what = "None" if answer is None else f"{_article(type(answer).__name__)}"
+    return f"This is {what}, not a function. Hand over the function itself, without calling it."
+
+
+def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
+    """Why the answer cannot be called as the exercise asks, or ""."""
+    try:
+        signature = inspect.signature(answer)
+    except (TypeError, ValueError):  # some built-in functions do not say what they take
+        return ""
+    try:
+        signature.bind(*exercise.parameters)
+    except TypeError:
+        takes = ", ".join(map(str, signature.parameters.values()))
+        return f"It takes ({takes}), and is to be called with ({', '.join(exercise.parameters)}), in this order."
+    return ""
+
+
+def _is_untouched(exercise: Exercise, answer: object) -> bool:
+    """Does it do exactly what the stub does? Compared as Python compiles them, so that comments do not count."""
+    stub = exercise.untouched
+    return isinstance(answer, FunctionType) and _compiled(answer) == _compiled(stub)
+
+
+def _compiled(function: FunctionType) -> tuple[object, ...]:
+    code = function.__code__
+    constants = tuple(c.co_code if inspect.iscode(c) else c for c in code.co_consts if c != function.__doc__)
+    return code.co_code, code.co_names, constants, code.co_varnames[code.co_argcount :]
+
+
+# --------------------------------------------------------------------------------------- the results
+
+
+@functools.lru_cache(maxsize=32)
+def cases_of(exercise: Exercise, seed: int) -> tuple[Case, ...]:
+    return tuple(exercise.draw(random.Random(seed)))
+
+
+@functools.lru_cache(maxsize=1024)
+def wanted_for(exercise: Exercise, case: Case) -> object:
+    """What the reference returns."""
+    return outcome(exercise, exercise.reference, case).value
+
+
+def outcome(exercise: Exercise, answer: Callable[..., object], case: Case) -> Outcome:
+    """Call the answer once."""
+    inputs = case.fresh()
+    try:
+        value = answer(*inputs)
+    except (TimeUp, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # whatever a learner's code comes up with
+        return Outcome(None, in_words(error, answer), inputs)
+    try:
+        return Outcome(read(exercise.reader, value), "", inputs)
+    except Unreadable as problem:
+        return Outcome(None, str(problem), inputs)
+
+
+def is_right(exercise: Exercise, case: Case, made: Outcome) -> bool:
+    if made.problem:
+        return False
+    if exercise.fault:
+        return not exercise.fault(case, made.inputs, made.value)
+    return agree(made.value, wanted_for(exercise, case), exercise.any_float)
+
+
+def agree(a: object, b: object, any_float: bool = False) -> bool:
+    """Equal up to rounding."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if any_float and a.is_floating_point() and b.is_floating_point():
+            a = a.to(b.dtype)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if not (a.is_floating_point() or a.is_complex()):
+            return torch.equal(a, b)
+        size = max(b[b.isfinite()].abs().max().item() if b.isfinite().any() else 1.0, 1e-30)
+        return torch.allclose(a, b, rtol=1e-4, atol=1e-5 * size, equal_nan=True)
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 1e-5 * abs(b)
+    return type(a) is type(b) and a == b
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    """Did two calls come to the same? One error is as good as another."""
+    if a.problem or b.problem:
+        return bool(a.problem) and bool(b.problem)
+    return agree(a.value, b.value)
+
+
+# -------------------------------------------------------------------------------------- the mistakes
+
+
+@functools.lru_cache(maxsize=32)
+def catalogue(exercise: Exercise, seed: int) -> list[tuple[tuple[Mistake, ...], list[Outcome]]]:
+    """Every mistake, and then every two that can be made at once, with what they come to on every input."""
+    one = [((mistake,), mistake.wrong) for mistake in exercise.mistakes]
+    two = [((a, b), both) for a, b in itertools.combinations(exercise.mistakes, 2) if (both := together(a, b))]
+    cases = cases_of(exercise, seed)
+    with quietly():
+        return [
+            (mistakes, [outcome(exercise, wrong, case) for case in cases]) for mistakes, wrong in [*one, *two]
+        ]
+
+
+def together(a: Mistake, b: Mistake) -> Callable[..., object] | None:
+    """Both mistakes in one answer, if each is a different change of the same steps."""
+    f, g = a.wrong, b.wrong
+    if not (isinstance(f, functools.partial) and isinstance(g, functools.partial) and f.func is g.func):
+        return None
+    if f.keywords.keys() & g.keywords.keys():
+        return None
+    return functools.partial(f.func, **f.keywords, **g.keywords)
+
+
+def recognised(exercise: Exercise, outcomes: list[Outcome], seed: int) -> tuple[Mistake, ...]:
+    """The mistake, or the two, that come to the same on every input; none if two pairs do."""
+    explain = [
+        mistakes
+        for mistakes, made in catalogue(exercise, seed)
+        if all(map(same, outcomes, made)) and not all(o.problem for o in outcomes)
+    ] or [
+        mistakes
+        for mistakes, made in catalogue(exercise, seed)
+        if all(o.problem for o in outcomes) and [o.problem for o in outcomes] == [o.problem for o in made]
+    ]
+    ones = [mistakes for mistakes in explain if len(mistakes) == 1]
+    if ones:
+        return ones[0]
+    return explain[0] if len(explain) == 1 else ()
+
+
+# ------------------------------------------------------------------------------------------ in words
+
+
+def called(exercise: Exercise, case: Case) -> str:
+    """The call, for the second line: `for z (2, 3, 5, 4), num_heads=3`."""
+    shown = []
+    for name, value in zip(exercise.parameters, case.inputs, strict=True):
+        if isinstance(value, Tensor):
+            shown.append(f"{name} {tuple(value.shape)}")
+        elif isinstance(value, list | tuple):
+            shown.append(f"{name} {words([tuple(part.shape) for part in value])}")
+        elif isinstance(value, bool | int | float) or value is None:
+            shown.append(f"{name}={value}")
+    return f"for {', '.join(shown)}" if shown else ""
+
+
+def unexplained(
+    exercise: Exercise, case: Case, made: Outcome, cases: Sequence[Case], outcomes: Sequence[Outcome]
+) -> str:
+    """What is wrong with a result that no catalogued mistake explains."""
+    if made.problem:
+        rights = sum(map(functools.partial(is_right, exercise), cases, outcomes))
+        return made.problem + (f" (On {rights} of {len(cases)} inputs it is right.)" if rights else "")
+    if exercise.fault:
+        return exercise.fault(case, made.inputs, made.value)
+    value, wanted = made.value, wanted_for(exercise, case)
+    if isinstance(value, Tensor) and isinstance(wanted, Tensor):
+        return _wrong_tensor(exercise, value, wanted)
+    if isinstance(value, list) and isinstance(wanted, list) and len(value) != len(wanted):
+        return f"It returned {len(value)} entries, where {len(wanted)} belong."
+    return "The result is of the right kind, but not the right one."
+
+
+def _wrong_tensor(exercise: Exercise, value: Tensor, wanted: Tensor) -> str:
+    shape = tuple(value.shape)
+    if value.dim() == 0:
+        return f"It returned a single number, where a tensor {exercise.shape} belongs."
+    if value.dim() != wanted.dim():
+        return f"It returned {value.dim()} axes, shape {shape}; {exercise.shape} has {wanted.dim()}."
+    if value.shape != wanted.shape:
+        return f"It returned the shape {shape}; {exercise.shape} is {tuple(wanted.shape)} here."
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.dtype != wanted.dtype and agree(value.to(wanted.dtype), wanted):
+        kind = "floating-point numbers" if exercise.any_float else str(wanted.dtype).removeprefix("torch.")
+        return f"The numbers are right, but of type (dtype) {dtype}; they should be {kind}."
+    if not value.isfinite().all():
+        broken = "NaN, “not a number”" if value.isnan().any() else "infinity"
+        count = int((~value.isfinite()).sum())
+        return f"{count} of the {value.numel()} numbers are {broken}: something was divided by zero or by nothing."
+    moved = int((~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5)).sum())
+    if torch.equal(value.to(wanted.dtype).flatten().sort().values, wanted.flatten().sort().values):
+        return f"All numbers are there, but {moved} of {wanted.numel()} lie in the wrong place."
+    return f"The shape is right; {moved} of the {wanted.numel()} numbers are not."
+
+
+def first_difference(exercise: Exercise, case: Case, made: Outcome) -> str:
+    """The line of evidence: the first place where the result differs, with both values."""
+    call = called(exercise, case)
+    value, wanted = made.value, wanted_for(exercise, case)
+    if made.problem:
+        return call
+    if evidence := exercise.evidence or exercise.fault:
+        return f"{call}: {evidence(case, made.inputs, value)}"
+    if not isinstance(wanted, Tensor) or not isinstance(value, Tensor):
+        what = "it"
+        if exercise.axes and isinstance(value, list) and isinstance(wanted, list) and len(value) == len(wanted):
+            entry = next(n for n, pair in enumerate(zip(value, wanted, strict=True)) if pair[0] != pair[1])
+            what, value, wanted = exercise.axes[entry], value[entry], wanted[entry]
+        return f"{call}: {what} should be {_plain(wanted)} and is {_plain(value)}"
+    if value.shape != wanted.shape:
+        return f"{call}: it should have the shape {tuple(wanted.shape)} and has {tuple(value.shape)}"
+    off = ~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
+    if not off.any():
+        return call
+    place = tuple(off.nonzero()[0].tolist())
+    where = ", ".join(f"{axis} {index}" for axis, index in zip(exercise.axes, place, strict=True))
+    right, is_now = _named(case, wanted[place].item(), value[place].item())
+    return f"{call}: at {where} it should be {right} and is {is_now}"
+
+
+def _named(case: Case, *values: float) -> tuple[str, ...]:
+    """The values by their names, or else with as many decimals as it takes to see that they differ."""
+    if all(value in range(len(case.names)) for value in values):
+        return tuple(case.names[int(value)] for value in values)
+    for decimals in range(2, 8):
+        shown = tuple(f"{value:.{decimals}f}".replace("nan", "NaN") for value in values)
+        if len(set(shown)) > 1:
+            break
+    return shown
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, range):
+        if not value:
+            return "no channel at all"
+        end = "the end" if value[-1] + abs(value.step) >= WIDE else str(value[-1])
+        step = f" in steps of {value.step}" if len(value) > 1 and value.step != 1 else ""
+        return f"channel {value[0]}" if len(value) == 1 else f"channels {value[0]} to {end}{step}"
+    return str(value)
+
+
+def _joined(said: Sequence[str]) -> str:
+    return said[0] if len(said) == 1 else "Two things. " + " ".join(said)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeio' else 'a'} {noun}"
+
+
+# -------------------------------------------------------------------------- how answers treat inputs
+
+
+def _copy(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.clone(memory_format=torch.preserve_format)
+    if isinstance(value, list):
+        return [_copy(part) for part in value]
+    return value
+
+
+def _changed_input(exercise: Exercise, case: Case, made: Outcome) -> str:
+    """The name of the first input that the call changed, or ""."""
+    for name, before, after in zip(exercise.parameters, case.inputs, made.inputs, strict=True):
+        if not _unchanged(before, after):
+            return name
+    return ""
+
+
+def _unchanged(before: object, after: object) -> bool:
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        return before.shape == after.shape and before.dtype == after.dtype and bool((before == after).all())
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(_unchanged, before, after))
+    return True
+
+
+def _ignores_its_input(exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> bool:
+    """Do inputs of the same sizes, or where only sizes are given all inputs, come to one and the same?"""
+    if outcomes[0].problem or exercise.fault:
+        return False
+    tensors = any(isinstance(value, Tensor) for value in cases[0].inputs)
+    others = outcomes[1:2] if tensors else outcomes[1:]  # the first two cases have the same sizes
+    return all(same(outcomes[0], other) for other in others)
+
+
+# ------------------------------------------------------------------------------------ to draw inputs
+
+
+def distinct(rng: random.Random, **least: int) -> list[int]:
+    """Sizes that all differ, so that no two axes can be taken for each other: each from its least to 7."""
+    while True:
+        sizes = [rng.randint(low, 7) for low in least.values()]
+        if len(set(sizes)) == len(sizes):
+            return sizes
+
+
+def coded(**sizes: int) -> tuple[Tensor, list[str]]:
+    """A tensor whose every value says where it came from, and the names of the values.
+
+    The value 0 stands for no place, so that zeros in a result are seen.
+    """
+    names = ["0", *index_codes(**sizes)]
+    return torch.arange(1.0, len(names)).view(*sizes.values()), names
+
+
+def strided(x: Tensor, *axes: int) -> Tensor:
+    """The same tensor with its memory in another order of axes."""
+    inverse = sorted(range(x.dim()), key=lambda n: axes[n])
+    return x.permute(*axes).contiguous().permute(*inverse)
+
+

@@ -1,0 +1,472 @@
+"""The exercises of 05: attention without a loop over heads, and a clock that is fair to a device."""
+
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
+from mhalesson.exercises.forms import seconds
+from mhalesson.journey import record_journey
+
+# --------------------------------------------------------------------------------- batch_the_loop
+
+
+def batch_the_loop(q, k, v):
+    T, d = q.shape[-2:]
+    scores = q @ k.transpose(-2, -1) / d**0.5  # (B, h, T, T): @ takes all batches and heads at once
+    future = torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)
+    weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)  # (B, h, T, T)
+    return weights @ v  # (B, h, T, d)
+
+
+def _loop(q, k, v):
+    return torch.stack([batch_the_loop(q[:, i], k[:, i], v[:, i]) for i in range(q.shape[1])], dim=1)
+
+
+def _token_by_token(q, k, v):
+    rows = []
+    for t in range(q.shape[2]):
+        weights = (q[:, :, t : t + 1] @ k[:, :, : t + 1].mT * q.shape[-1] ** -0.5).softmax(-1)
+        rows.append(weights @ v[:, :, : t + 1])
+    return torch.cat(rows, dim=2)
+
+
+def _with_einsum(q, k, v):
+    scores = torch.einsum("bhqd,bhkd->bhqk", q / q.shape[-1] ** 0.5, k)
+    mask = torch.full(scores.shape[-2:], -torch.inf).triu(1)
+    return torch.einsum("bhqk,bhkd->bhqd", torch.softmax(scores + mask, dim=3), v)
+
+
+def _folded_into_the_batch(q, k, v):
+    B, h, T, d = q.shape
+    q, k, v = (a.reshape(B * h, T, d) for a in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)) / d**0.5
+    allowed = torch.tril(torch.ones(T, T)) == 1
+    return torch.bmm(scores.where(allowed, torch.tensor(-torch.inf)).softmax(-1), v).view(B, h, T, d)
+
+
+def _attend(q, k, v, scale=lambda q: q.shape[-1] ** 0.5, mask="future", softmax=-1, turn=None, result="z"):
+    """The steps one by one: what divides the scores, what is masked and how, over which axis softmax runs."""
+    T = q.shape[-2]
+    ones = torch.ones(T, T, dtype=torch.bool)
+    scores = q @ k.transpose(-2, -1) / scale(q)
+    scores = scores.transpose(-2, -1) if turn else scores
+    hidden = {
+        "future": ones.triu(1),
+        "past": ones.tril(-1),
+        "past and itself": ones.tril(),
+        "future and itself": ones.triu(),
+    }.get(mask)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if mask == "zero":
+        scores = scores * ones.tril()
+    weights = scores.softmax(dim=softmax)
+    if mask == "afterwards":
+        weights = weights * ones.tril()
+    return weights if result == "weights" else weights @ v
+
+
+def _operations_do_not_grow(answer: Callable[..., object]) -> str:
+    """Count every basic operation for 3 and for 6 heads."""
+    counts = []
+    for h in (3, 6):
+        inputs = torch.arange(3 * 2 * h * 4 * 5.0).sin().view(3, 2, h, 4, 5).unbind()  # each (B, h, T, d)
+        counts.append(len(list(record_journey(answer, *inputs))))
+    if counts[0] == counts[1]:
+        return ""
+    return (
+        f"The numbers are right, but it takes {counts[0]} operations for 3 heads and {counts[1]} for 6: "
+        "there is still a loop over heads."
+    )
+
+
+def _draw_heads(rng: random.Random) -> list[Case]:
+    B, h, T, d = distinct(rng, B=2, h=3, T=3, d=2)
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+
+    def case(*shape: int) -> Case:
+        return Case(tuple(2 * torch.randn(shape, generator=generator) for _ in range(3)))
+
+    sizes = [(B, h, T, d)] * 2 + [(1, h, T, d), (B, h, 1, d), (B, 1, T, d), (B, h, T, 1), (B, h, h, d), (2, 3, 8, 8)]
+    return [case(*s) for s in sizes]
+
+
+BATCH_THE_LOOP = Exercise(
+    page="05",
+    stub='''
+def my_batch_the_loop(q, k, v):
+    """Causal attention for q, k, v, each (B, h, T, d), scaled by 1/√d → z (B, h, T, d).
+
+    Without a loop over heads: as many operations for 6 heads as for 3. (The check counts them.)
+    """
+    ...
+''',
+    reference=batch_the_loop,
+    others=(
+        _with_einsum,
+        _folded_into_the_batch,
+        _token_by_token,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda q, k, v: torch.vmap(batch_the_loop, in_dims=1, out_dims=1)(q, k, v),
+    ),
+    mistakes=(
+        Mistake("not scaled", "The scores are not divided by √d.", partial(_attend, scale=lambda q: 1.0)),
+        Mistake(
+            "scaled by d",
+            "The scores are divided by d, not by its root, so the weights come out too even.",
+            partial(_attend, scale=lambda q: q.shape[-1]),
+        ),
+        Mistake(
+            "scaled by d_model",
+            "The scores are divided by √d_model, the width of all heads together; each is a sum of d products.",
+            partial(_attend, scale=lambda q: (q.shape[1] * q.shape[-1]) ** 0.5),
+        ),
+        Mistake(
+            "scaled by T",
+            "The scores are divided by √T; each is a sum of d products, one for each channel.",
+            partial(_attend, scale=lambda q: q.shape[-2] ** 0.5),
+        ),
+        Mistake(
+            "multiplied by the root",
+            "The scores are multiplied by √d; they are to be divided by it.",
+            partial(_attend, scale=lambda q: q.shape[-1] ** -0.5),
+        ),
+        Mistake("no mask", "There is no mask: every token sees later ones, its future.", partial(_attend, mask="none")),
+        Mistake(
+            "mask inverted",
+            "The mask is turned round: it hides the past and shows the future.",
+            partial(_attend, mask="past"),
+        ),
+        Mistake(
+            "itself hidden",
+            "The mask hides the token itself, too, so token 0 has nothing left to see (NaN).",
+            partial(_attend, mask="future and itself"),
+        ),
+        Mistake(
+            "only the future seen",
+            "The mask is turned round: it hides the past and the token itself, and the last token has nothing left "
+            "to see (NaN).",
+            partial(_attend, mask="past and itself"),
+        ),
+        Mistake(
+            "masked with zeros",
+            "Hidden scores are set to 0, which softmax takes for a score like any other (e⁰ = 1); only −∞ gets the "
+            "weight 0.",
+            partial(_attend, mask="zero"),
+        ),
+        Mistake(
+            "masked afterwards",
+            "The weights are masked after the softmax, so the rows no longer sum to 1.",
+            partial(_attend, mask="afterwards"),
+        ),
+        Mistake(
+            "softmax over queries",
+            "Softmax runs over the queries (dim=−2), so it is not the row of a token that sums to 1.",
+            partial(_attend, softmax=-2),
+        ),
+        Mistake(
+            "softmax over heads",
+            "Softmax runs over the heads, which makes them compete; each has weights of its own.",
+            partial(_attend, softmax=1),
+        ),
+        Mistake(
+            "k asks q",
+            "The scores are k qᵀ, transposed: the keys ask and the queries are asked.",
+            partial(_attend, turn=True),
+        ),
+        Mistake(
+            "weights returned",
+            "It returns the weights, (B, h, T, T); what they take from v is asked for.",
+            partial(_attend, result="weights"),
+        ),
+        Mistake(
+            "one head for all",
+            "Every head gets the result of head 0.",
+            lambda q, k, v: _attend(q, k, v)[:, :1].expand_as(q).clone(),
+        ),
+        Mistake(
+            "one long sequence",
+            "It puts all heads into one sequence of h·T tokens, so heads look at each other.",
+            lambda q, k, v: batch_the_loop(*(a.flatten(1, 2) for a in (q, k, v))).view_as(q),
+        ),
+        Mistake(
+            "heads attend to heads",
+            "It swaps heads and tokens first, so within each token heads attend to heads.",
+            lambda q, k, v: batch_the_loop(*(a.transpose(1, 2) for a in (q, k, v))).transpose(1, 2),
+        ),
+    ),
+    hints=(
+        "Write it for one head first, q (T, d): scores, mask, softmax, weights times v. Which of these lines would "
+        "mind two more axes in front?",
+        "@ multiplies the last two axes and takes every axis in front as a batch. Only kᵀ needs care: .T would "
+        "reverse all four axes.",
+        "k.transpose(-2, -1); divide by d**0.5; masked_fill with −torch.inf where "
+        "torch.ones(T, T, dtype=torch.bool).triu(diagonal=1); softmax(dim=-1); @ v.",
+    ),
+    draw=_draw_heads,
+    right="The same numbers as head by head, and as many operations for 6 heads as for 3.",
+    shape="(B, h, T, d)",
+    axes=("batch", "head", "token", "channel"),
+    beyond=_operations_do_not_grow,
+)
+
+
+# ------------------------------------------------------------------------------------- fair_timer
+
+
+def fair_timer(fn, repeats, synchronize, clock):
+    fn()  # the first call pays for what later ones find ready
+    times = []
+    for _ in range(repeats):
+        synchronize()  # nothing is pending
+        start = clock()
+        fn()
+        synchronize()  # the work is done, not only ordered
+        times.append(clock() - start)
+    return sorted(times)[repeats // 2]  # the median: one hiccup does not move it
+
+
+@dataclass
+class Device:
+    """A device that works while the program goes on, with a clock that only this simulation moves.
+
+    `launch` orders one piece of work and returns at once; the work is done later, piece after piece. The
+    first takes 30 times as long, one in ten hiccups, and no two take the same time. Seconds throughout.
+    """
+
+    work: list[float]  # how long each piece takes, in the order of the calls; used again from the second on
+    busy_until: float  # work that was ordered before
+    now: float = 100.0
+    log: list[str] = field(default_factory=list)  # "launch", "read" and "wait", in order
+    ORDER = 1e-5  # what it costs to order a piece
+
+    def launch(self) -> None:
+        self.now += self.ORDER
+        self.busy_until = max(self.busy_until, self.now) + self.seconds_of(self.launches)
+        self.log.append("launch")
+
+    def synchronize(self) -> None:
+        self.now = max(self.now, self.busy_until)
+        self.log.append("wait")
+
+    def clock(self) -> float:
+        self.log.append("read")
+        return self.now
+
+    @property
+    def launches(self) -> int:
+        return self.log.count("launch")
+
+    def seconds_of(self, call: int) -> float:
+        return self.work[call] if call < len(self.work) else self.work[1 + (call - 1) % (len(self.work) - 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class OnDevice(Case):
+    """A case whose every call gets a device of its own, with the same work and the same queue before it."""
+
+    work: tuple[float, ...] = ()
+    queue: float = 0.0
+
+    @classmethod
+    def repeating(cls, repeats: int, work: list[float], queue: float) -> "OnDevice":
+        return cls((Device.launch, repeats, Device.synchronize, Device.clock), work=tuple(work), queue=queue)
+
+    def fresh(self) -> tuple[object, ...]:
+        device = Device(list(self.work), busy_until=100.0 + self.queue)
+        return device.launch, self.inputs[1], device.synchronize, device.clock
+
+
+SAYS = {
+    "launch only": "It does not wait for the device before it stops the clock, so it measures how long an order "
+    "takes, not the work.",
+    "no warm-up": "Its first timed call is the first call of all, which pays for what later calls find ready.",
+    "pending": "When it starts the clock, work is still pending, and its first reading pays for that too.",
+    "mean": "It takes the mean, which a single hiccup moves; the median is asked for.",
+    "min": "It takes the fastest call; the median is asked for.",
+    "max": "It takes the slowest call; the median is asked for.",
+    "total": "It adds up all calls; the median of one call is asked for.",
+    "unread": "It never reads the clock it was given.",
+    "idle": "It never calls fn.",
+    "few": "It makes too few calls: one untimed, and then as many timed ones as `repeats` says.",
+}
+
+
+def _fault_of_timer(case: Case, inputs: tuple[object, ...], value: object) -> str:
+    """Compare with the calls it timed, as the device's log has them; any number of untimed ones may precede."""
+    device, repeats = inputs[0].__self__, case.inputs[1]  # type: ignore[attr-defined]
+    assert isinstance(device, Device) and isinstance(repeats, int) and isinstance(value, float)
+    if "launch" not in device.log:
+        return SAYS["idle"]
+    if "read" not in device.log:
+        return SAYS["unread"]
+    timed_alone = [
+        device.log[:n].count("launch")
+        for n, event in enumerate(device.log)
+        if event == "launch" and device.log[:n].count("read") % 2 == 1
+    ]
+    last = list(range(device.launches))[-repeats:]
+    for calls in (timed_alone, last):
+        times = [device.seconds_of(call) + Device.ORDER for call in calls]
+        if len(calls) == repeats and 0 not in calls and abs(value / statistics.median(times) - 1) < 0.005:
+            return ""
+    if device.launches <= repeats and device.log.index("read") < device.log.index("launch"):
+        return SAYS["no warm-up"] if device.launches == repeats else SAYS["few"]
+    if device.launches <= repeats:
+        return SAYS["few"]
+    times = [device.seconds_of(call) + Device.ORDER for call in last]
+    if value < min(times) / 2:
+        return SAYS["launch only"]
+    for name, average in (("mean", statistics.mean), ("min", min), ("max", max), ("total", sum)):
+        if repeats > 1 and abs(value / average(times) - 1) < 0.005:
+            return SAYS[name]
+    first_read = device.log.index("read")
+    waited = "wait" in device.log[device.log.index("launch") : first_read]
+    if "launch" in device.log[:first_read] and not waited:
+        return SAYS["pending"]
+    return "The time it returns is not the median time of the calls it timed."
+
+
+def _in_milliseconds(case: Case, inputs: tuple[object, ...], value: object) -> str:
+    device, repeats = inputs[0].__self__, case.inputs[1]  # type: ignore[attr-defined]
+    times = sorted(device.seconds_of(call) + Device.ORDER for call in range(device.launches)[-repeats:])
+    if not times:
+        return f"it returned {1000 * value:.3f} ms"  # type: ignore[operator]
+    calls = f"its last {repeats} calls took {1000 * times[0]:.3f} to {1000 * times[-1]:.3f} ms, median" if repeats > 1 else "its last call took"
+    return f"{calls} {1000 * times[len(times) // 2]:.3f} ms, and it returned {1000 * value:.3f} ms"  # type: ignore[operator]
+
+
+def _timer(
+    fn, repeats, synchronize, clock, warm_up=1, before=True, after=True, average=lambda times: sorted(times)[len(times) // 2], rounds=None
+):
+    """The steps one by one: how many untimed calls, what is waited for, and what becomes of the times."""
+    for _ in range(warm_up):
+        fn()
+    times = []
+    for _ in range(rounds or repeats):
+        if before:
+            synchronize()
+        start = clock()
+        fn()
+        if after:
+            synchronize()
+        times.append(clock() - start)
+    return average(times)
+
+
+def _all_at_once(fn, repeats, synchronize, clock):
+    fn()
+    synchronize()
+    start = clock()
+    for _ in range(repeats):
+        fn()
+    synchronize()
+    return (clock() - start) / repeats
+
+
+def _warm_before_each(fn, repeats, synchronize, clock):
+    times = []
+    for _ in range(repeats):
+        fn()
+        synchronize()
+        start = clock()
+        fn()
+        synchronize()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def _chained(fn, repeats, synchronize, clock):
+    fn()
+    synchronize()
+    reads = [clock()]
+    for _ in range(repeats):
+        fn()
+        synchronize()
+        reads.append(clock())
+    return statistics.median(b - a for a, b in zip(reads[:-1], reads[1:], strict=True))
+
+
+def _draw_devices(rng: random.Random) -> list[Case]:
+    cases = []
+    for repeats in (5, 5, 1, 3, 11, 21, 1):
+        base = rng.uniform(0.001, 0.003)
+        work = [base * rng.uniform(0.7, 1.3) for _ in range(31)]
+        work[0] *= 30
+        hiccup = rng.randrange(3, 6)  # among the first timed calls, whoever warms up once, twice or three times
+        for call in range(hiccup, len(work), 10):
+            work[call] *= 20
+        cases.append(OnDevice.repeating(repeats, work, queue=rng.choice([0.02, 0.05])))
+    return cases
+
+
+FAIR_TIMER = Exercise(
+    page="05",
+    stub='''
+def my_fair_timer(fn, repeats, synchronize, clock):
+    """The median time in seconds that one call of fn takes on a device that works while the program goes on.
+
+    fn() only orders the work; synchronize() waits until all of it is done; clock() gives the time in seconds.
+    The first call of all is slow and must not count, and other work may be pending. `repeats` is odd.
+    """
+    ...
+''',
+    reference=fair_timer,
+    others=(
+        _warm_before_each,
+        _chained,
+        lambda fn, repeats, synchronize, clock: _timer(fn, repeats, synchronize, clock, warm_up=3),
+        lambda fn, repeats, synchronize, clock: _timer(
+            fn, repeats, synchronize, clock, average=lambda times: torch.tensor(times).median()
+        ),
+    ),
+    mistakes=(
+        Mistake("launch only", SAYS["launch only"], partial(_timer, after=False)),
+        Mistake("no warm-up", SAYS["no warm-up"], partial(_timer, warm_up=0)),
+        Mistake("pending", SAYS["pending"], partial(_timer, before=False)),
+        Mistake("mean", SAYS["mean"], partial(_timer, average=statistics.mean)),
+        Mistake("min", SAYS["min"], partial(_timer, average=min)),
+        Mistake("max", SAYS["max"], partial(_timer, average=max)),
+        Mistake("total", SAYS["total"], partial(_timer, average=sum)),
+        Mistake(
+            "not sorted",
+            "It takes the time in the middle of the list as it was measured; the median is the middle of the sorted "
+            "list.",
+            partial(_timer, average=lambda times: times[len(times) // 2]),
+        ),
+        Mistake(
+            "all at once",
+            "It times all calls together and divides, which is their mean: a single hiccup moves it.",
+            _all_at_once,
+        ),
+        Mistake(
+            "one call",
+            "It times one call, whatever `repeats` says; a hiccup in that one goes unnoticed.",
+            partial(_timer, rounds=1),
+        ),
+        Mistake("all times", "It returns every time; their median is asked for.", partial(_timer, average=list)),
+    ),
+    hints=(
+        "Take one timed call. What must be true of the device when you read the clock before it, and when you read "
+        "it after?",
+        "Before: nothing pending. After: the work is done. synchronize() sees to both. And one call goes first, "
+        "without a clock.",
+        "fn(); then `repeats` times: synchronize(), start = clock(), fn(), synchronize(), and note clock() − start. "
+        "The middle of the sorted times is the median.",
+    ),
+    draw=_draw_devices,
+    right="Warmed up, waited before and after, and the median: hiccups and pending work do not show.",
+    reader=seconds,
+    stretch=True,
+    fault=_fault_of_timer,
+    evidence=_in_milliseconds,
+)
+
+EXERCISES = (BATCH_THE_LOOP, FAIR_TIMER)
