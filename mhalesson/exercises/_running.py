@@ -73,7 +73,11 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
         "nothing here is called `{0}`: a slip of the pen, a missing import, or a cell that has not run",
     ),
     (ModuleNotFoundError, r"No module named '([\w.]+)'", "there is no module `{0}` here"),
-    (AttributeError, r"'NoneType' object has no attribute '(\w+)'", "`.{0}` is asked of None, which is nothing"),
+    (
+        AttributeError,
+        r"'NoneType' object has no attribute '(\w+)'",
+        "`.{0}` is asked of None, which is nothing",
+    ),
     (AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "a {0} has no `.{1}`"),
     (TypeError, "ellipsis", "a `...` still stands where a value is needed"),
     (TypeError, "NoneType", "it goes on with None, which is what a function without `return` hands over"),
@@ -103,7 +107,9 @@ def in_words(error: BaseException, answer: Callable[..., object]) -> str:
         short = message if len(message) <= 100 else message[:99] + "…"
         meaning = f"{type(error).__name__}: {short}" if short else type(error).__name__
     own_file = getattr(getattr(answer, "__code__", None), "co_filename", None)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file
+    ]
     line = linecache.getline(own_file, lines[-1]).split("#")[0].strip() if lines else ""
     return f"It stopped with an error{f' in `{line}`' if 0 < len(line) <= 70 else ''}: {meaning}."
 

@@ -109,7 +109,9 @@ def my_output_block(weight, i, num_heads):
             partial(_block, first=1),
         ),
         Mistake(
-            "next head", "It starts where head i ends: this is the block of the head after.", partial(_block, first=-1)
+            "next head",
+            "It starts where head i ends: this is the block of the head after.",
+            partial(_block, first=-1),
         ),
         Mistake(
             "width from d_model",
@@ -117,7 +119,9 @@ def my_output_block(weight, i, num_heads):
             "z_cat, h·d_v, over h.",
             partial(_block, width_of=0),
         ),
-        Mistake("last channel missing", "It leaves out the last channel of the head.", partial(_block, more=-1)),
+        Mistake(
+            "last channel missing", "It leaves out the last channel of the head.", partial(_block, more=-1)
+        ),
         Mistake(
             "one channel too many",
             "It takes one channel too many, the first of the next head.",
@@ -276,7 +280,9 @@ def my_contributions(z, weight):
         Mistake(
             "the mean block",
             "Every head goes through the mean of all blocks; each has a block of its own.",
-            partial(_contributions, blocks_of=lambda blocks: blocks.mean(dim=0, keepdim=True).expand_as(blocks)),
+            partial(
+                _contributions, blocks_of=lambda blocks: blocks.mean(dim=0, keepdim=True).expand_as(blocks)
+            ),
         ),
         Mistake(
             "equal shares",
@@ -305,7 +311,11 @@ def my_contributions(z, weight):
             "slots without W_O",
             "It leaves every report in its slot of z_cat, with zeros elsewhere; W_O is not used.",
             lambda z, weight: torch.stack(
-                [F.pad(z[:, i], (i * z.shape[3], (z.shape[1] - 1 - i) * z.shape[3])) for i in range(z.shape[1])], 1
+                [
+                    F.pad(z[:, i], (i * z.shape[3], (z.shape[1] - 1 - i) * z.shape[3]))
+                    for i in range(z.shape[1])
+                ],
+                1,
             ),
         ),
     ),
@@ -487,13 +497,28 @@ def _row_by_row(d_model, num_heads, num_kv_heads, d_head, bias):
 
 
 def _count(
-    d_model, num_heads, num_kv_heads, d_head, bias, kv="kv heads", o="h·d_head", o_bias="d_model", when="asked", n_kv=2
+    d_model,
+    num_heads,
+    num_kv_heads,
+    d_head,
+    bias,
+    kv="kv heads",
+    o="h·d_head",
+    o_bias="d_model",
+    when="asked",
+    n_kv=2,
 ):
     """The steps one by one: the widths, the bias of o, when biases count, and how many of k and v do."""
     wide = num_heads * d_head
     narrow = {"kv heads": num_kv_heads * d_head, "all heads": wide, "one head": d_head}[kv]
-    weights = d_model * (wide + n_kv * narrow) + {"h·d_head": wide, "d_model": d_model, "none": 0}[o] * d_model
-    biases = wide + n_kv * narrow + {"d_model": d_model, "h·d_head": wide, "each head": num_heads * d_model, "none": 0}[o_bias]
+    weights = (
+        d_model * (wide + n_kv * narrow) + {"h·d_head": wide, "d_model": d_model, "none": 0}[o] * d_model
+    )
+    biases = (
+        wide
+        + n_kv * narrow
+        + {"d_model": d_model, "h·d_head": wide, "each head": num_heads * d_model, "none": 0}[o_bias]
+    )
     return weights + (biases if {"asked": bias, "never": False, "always": True}[when] else 0)
 
 
@@ -532,9 +557,15 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
             partial(_count, kv="all heads"),
         ),
         Mistake(
-            "one k and v head", "It counts one key and one value head; there are num_kv_heads.", partial(_count, kv="one head")
+            "one k and v head",
+            "It counts one key and one value head; there are num_kv_heads.",
+            partial(_count, kv="one head"),
         ),
-        Mistake("square W_O", "It counts W_O as (d_model, d_model); it is (h·d_head, d_model).", partial(_count, o="d_model")),
+        Mistake(
+            "square W_O",
+            "It counts W_O as (d_model, d_model); it is (h·d_head, d_model).",
+            partial(_count, o="d_model"),
+        ),
         Mistake("no W_O", "It leaves out the weights of o_proj.", partial(_count, o="none")),
         Mistake(
             "bias of o per input",
@@ -546,10 +577,22 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
             "It gives o_proj a bias for each head; it has one, of d_model numbers, for all of them.",
             partial(_count, o_bias="each head"),
         ),
-        Mistake("no bias of o", "It leaves out the bias of o_proj, d_model numbers.", partial(_count, o_bias="none")),
-        Mistake("never biases", "It never counts biases, even where bias is True.", partial(_count, when="never")),
-        Mistake("always biases", "It counts biases even where bias is False.", partial(_count, when="always")),
-        Mistake("k or v missing", "It counts one of k_proj and v_proj, and there are both.", partial(_count, n_kv=1)),
+        Mistake(
+            "no bias of o",
+            "It leaves out the bias of o_proj, d_model numbers.",
+            partial(_count, o_bias="none"),
+        ),
+        Mistake(
+            "never biases", "It never counts biases, even where bias is True.", partial(_count, when="never")
+        ),
+        Mistake(
+            "always biases", "It counts biases even where bias is False.", partial(_count, when="always")
+        ),
+        Mistake(
+            "k or v missing",
+            "It counts one of k_proj and v_proj, and there are both.",
+            partial(_count, n_kv=1),
+        ),
         Mistake(
             "heads times whole layers",
             "It counts a whole (d_model, d_model) projection for each head; the heads share one of that size.",
@@ -561,7 +604,9 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
             "four squares",
             "It counts four (d_model, d_model) projections; q, k and v have widths of their own, and h·d_head need "
             "not be d_model.",
-            lambda d_model, num_heads, num_kv_heads, d_head, bias: 4 * (d_model * d_model + (d_model if bias else 0)),
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                4 * (d_model * d_model + (d_model if bias else 0))
+            ),
         ),
         Mistake(
             "four squares without biases",

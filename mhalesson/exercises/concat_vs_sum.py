@@ -43,8 +43,8 @@ def my_sum_as_matrix(num_heads, d_v):
         lambda num_heads, d_v: torch.cat([torch.eye(d_v)] * num_heads),
         lambda num_heads, d_v: torch.kron(torch.ones(num_heads, 1), torch.eye(d_v)),
         lambda num_heads, d_v: torch.eye(d_v, dtype=torch.float64).expand(num_heads, d_v, d_v).flatten(0, 1),
-        lambda num_heads, d_v: (
-            (torch.arange(num_heads * d_v)[:, None] % d_v == torch.arange(d_v)).to(torch.float16)
+        lambda num_heads, d_v: (torch.arange(num_heads * d_v)[:, None] % d_v == torch.arange(d_v)).to(
+            torch.float16
         ),
     ),
     mistakes=(

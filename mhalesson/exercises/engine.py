@@ -132,7 +132,9 @@ def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
             beyond = exercise.beyond(answer) if exercise.beyond and not wrong else ""
     except TimeUp:
         unfinished = cases[min(len(outcomes), len(cases) - 1)]
-        return Verdict("✗", "It did not come to an end: is there a loop that never stops?", called(exercise, unfinished))
+        return Verdict(
+            "✗", "It did not come to an end: is there a loop that never stops?", called(exercise, unfinished)
+        )
 
     evidence = ""
     changed = ""
@@ -156,7 +158,9 @@ def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
         said += [mistake.says for mistake in found]
     elif not exercise.fault and not same(made, again):
         return Verdict(
-            "✗", "Called twice with the same input, it gives two different results.", called(exercise, cases[0])
+            "✗",
+            "Called twice with the same input, it gives two different results.",
+            called(exercise, cases[0]),
         )
     elif _ignores_its_input(exercise, cases, outcomes):
         said.append("It gives the same result whatever it is given.")
@@ -190,7 +194,9 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
         signature.bind(*exercise.parameters)
     except TypeError:
         takes = ", ".join(map(str, signature.parameters.values()))
-        return f"It takes ({takes}), and is to be called with ({', '.join(exercise.parameters)}), in this order."
+        return (
+            f"It takes ({takes}), and is to be called with ({', '.join(exercise.parameters)}), in this order."
+        )
     return ""
 
 
@@ -273,7 +279,9 @@ def same(a: Outcome, b: Outcome) -> bool:
 def catalogue(exercise: Exercise, seed: int) -> list[tuple[tuple[Mistake, ...], list[Outcome]]]:
     """Every mistake, and then every two that can be made at once, with what they come to on every input."""
     one = [((mistake,), mistake.wrong) for mistake in exercise.mistakes]
-    two = [((a, b), both) for a, b in itertools.combinations(exercise.mistakes, 2) if (both := together(a, b))]
+    two = [
+        ((a, b), both) for a, b in itertools.combinations(exercise.mistakes, 2) if (both := together(a, b))
+    ]
     cases = cases_of(exercise, seed)
     with quietly():
         return [
@@ -373,7 +381,12 @@ def first_difference(exercise: Exercise, case: Case, made: Outcome) -> str:
         return f"{call}: {evidence(case, made.inputs, value)}"
     if not isinstance(wanted, Tensor) or not isinstance(value, Tensor):
         what = "it"
-        if exercise.axes and isinstance(value, list) and isinstance(wanted, list) and len(value) == len(wanted):
+        if (
+            exercise.axes
+            and isinstance(value, list)
+            and isinstance(wanted, list)
+            and len(value) == len(wanted)
+        ):
             entry = next(n for n, pair in enumerate(zip(value, wanted, strict=True)) if pair[0] != pair[1])
             what, value, wanted = exercise.axes[entry], value[entry], wanted[entry]
         return f"{call}: {what} should be {_plain(wanted)} and is {_plain(value)}"
@@ -477,5 +490,3 @@ def strided(x: Tensor, *axes: int) -> Tensor:
     """The same tensor with its memory in another order of axes."""
     inverse = sorted(range(x.dim()), key=lambda n: axes[n])
     return x.permute(*axes).contiguous().permute(*inverse)
-
-

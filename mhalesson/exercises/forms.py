@@ -31,7 +31,9 @@ def a_tensor(value: object) -> Tensor:
     if isinstance(value, bool | int | float | complex | np.number):
         raise Unreadable(f"It returned the single number {value}, where a tensor belongs.")
     if isinstance(value, np.ndarray):
-        raise Unreadable("It returned a NumPy array, where a torch tensor belongs (torch.from_numpy makes one).")
+        raise Unreadable(
+            "It returned a NumPy array, where a torch tensor belongs (torch.from_numpy makes one)."
+        )
     if isinstance(value, list | tuple) and value and all(isinstance(part, Tensor) for part in value):
         raise Unreadable(f"It returned a {_kind(value)} of {len(value)} tensors, where one tensor belongs.")
     raise Unreadable(f"It returned {_shown(value)}, where a tensor belongs.")
@@ -43,14 +45,18 @@ WIDE = 2**20  # more channels than any exercise has
 def a_slice(value: object) -> range:
     """The channels that a slice takes out of many; `slice(2, 5)` and `slice(2, 5, 1)` take the same."""
     if isinstance(value, range):
-        raise Unreadable("It returned a range. That names the channels, but only a slice cuts them out as a view.")
+        raise Unreadable(
+            "It returned a range. That names the channels, but only a slice cuts them out as a view."
+        )
     if not isinstance(value, slice):
         raise Unreadable(f"It returned {_shown(value)}, where a slice belongs, such as slice(2, 5).")
     try:
         parts = (None if part is None else _whole(part) for part in (value.start, value.stop, value.step))
         return range(*slice(*parts).indices(WIDE))
     except (TypeError, ValueError):
-        raise Unreadable(f"It returned {_shown(value)}; a slice counts in whole numbers, in steps but 0.") from None
+        raise Unreadable(
+            f"It returned {_shown(value)}; a slice counts in whole numbers, in steps but 0."
+        ) from None
 
 
 def a_whole_number(value: object) -> int:
@@ -59,19 +65,25 @@ def a_whole_number(value: object) -> int:
     except TypeError:
         pass
     if isinstance(value, float | np.floating):
-        raise Unreadable(f"It returned the float {value}. What is counted is a whole number (// in place of /).")
+        raise Unreadable(
+            f"It returned the float {value}. What is counted is a whole number (// in place of /)."
+        )
     raise Unreadable(f"It returned {_shown(value)}, where a whole number (int) belongs.")
 
 
 def whole_numbers(value: object) -> list[int]:
     if not isinstance(value, list | tuple):
-        raise Unreadable(f"It returned {_shown(value)}, where a list of whole numbers belongs, such as [0, 2].")
+        raise Unreadable(
+            f"It returned {_shown(value)}, where a list of whole numbers belongs, such as [0, 2]."
+        )
     if any(isinstance(part, bool) for part in value):
         raise Unreadable("The list holds True and False for every head, not the numbers of the heads.")
     try:
         return [_whole(part) for part in value]
     except TypeError:
-        raise Unreadable(f"It returned {_shown(value)}, and the list should hold whole numbers (int).") from None
+        raise Unreadable(
+            f"It returned {_shown(value)}, and the list should hold whole numbers (int)."
+        ) from None
 
 
 def shapes(value: object) -> list[tuple[int, ...]]:
@@ -80,7 +92,9 @@ def shapes(value: object) -> list[tuple[int, ...]]:
     try:
         return [tuple(_whole(size) for size in shape) for shape in value]
     except TypeError:
-        raise Unreadable(f"It returned {_shown(value)}. Sizes are whole numbers (// in place of /).") from None
+        raise Unreadable(
+            f"It returned {_shown(value)}. Sizes are whole numbers (// in place of /)."
+        ) from None
 
 
 def seconds(value: object) -> float:
@@ -127,7 +141,11 @@ def _kind(value: object) -> str:
 def _shown(value: object) -> str:
     """A short name for any value: `a dict`, `the number 3`, `the string 'x'`."""
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}" if value.dim() else f"a tensor that holds {value.item()}"
+        return (
+            f"a tensor of shape {tuple(value.shape)}"
+            if value.dim()
+            else f"a tensor that holds {value.item()}"
+        )
     if isinstance(value, bool | int | float | str | slice) or (
         isinstance(value, list | tuple) and not any(isinstance(part, Tensor) for part in value)
     ):

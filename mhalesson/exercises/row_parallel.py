@@ -103,7 +103,9 @@ def my_row_parallel(z_shards, w_shards, bias):
         Mistake(
             "bias None",
             "Without a bias (None) it stops with an error: nothing can be added to None.",
-            lambda z_shards, w_shards, bias: sum(z @ w for z, w in zip(z_shards, w_shards, strict=True)) + bias,
+            lambda z_shards, w_shards, bias: (
+                sum(z @ w for z, w in zip(z_shards, w_shards, strict=True)) + bias
+            ),
         ),
         Mistake(
             "mean",
@@ -121,8 +123,16 @@ def my_row_parallel(z_shards, w_shards, bias):
             "It stacks the machines' products without adding them up.",
             partial(_sharded, joined="stack"),
         ),
-        Mistake("first machine only", "It returns what the first machine has, without the others.", partial(_sharded, joined="first")),
-        Mistake("last machine only", "It returns what the last machine has, without the others.", partial(_sharded, joined="last")),
+        Mistake(
+            "first machine only",
+            "It returns what the first machine has, without the others.",
+            partial(_sharded, joined="first"),
+        ),
+        Mistake(
+            "last machine only",
+            "It returns what the last machine has, without the others.",
+            partial(_sharded, joined="last"),
+        ),
         Mistake(
             "w transposed",
             "It multiplies with the transposed shards, as nn.Linear stores them; these are rows of W_O as in the "

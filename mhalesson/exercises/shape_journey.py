@@ -41,15 +41,26 @@ def _lists(B, T, d_model, num_heads):
     return [stream, stream, heads, [B, num_heads, T, T], heads, stream, stream]
 
 
-def _shapes(B, T, d_model, num_heads, q="BTD", split="BhTd", scores="BhTT", context="BhTd", merged="BTD", y="BTD"):
+def _shapes(
+    B, T, d_model, num_heads, q="BTD", split="BhTd", scores="BhTT", context="BhTd", merged="BTD", y="BTD"
+):
     """The seven shapes, each spelled by the letters of its axes: D is d_model, d the width of a head."""
     sizes = {"B": B, "T": T, "D": d_model, "h": num_heads, "d": d_model // num_heads}
-    return [tuple(sizes[letter] for letter in shape) for shape in ("BTD", q, split, scores, context, merged, y)]
+    return [
+        tuple(sizes[letter] for letter in shape) for shape in ("BTD", q, split, scores, context, merged, y)
+    ]
 
 
 def _draw_journeys(rng: random.Random) -> list[Case]:
     B, T, h, d = distinct(rng, B=2, T=2, h=3, d=2)
-    sizes = [(B, T, h * d, h), (T, B, h * d, h), (1, T, 3 * d, 3), (B, 1, h * d, h), (B, T, d, 1), (B, T, h, h)]
+    sizes = [
+        (B, T, h * d, h),
+        (T, B, h * d, h),
+        (1, T, 3 * d, 3),
+        (B, 1, h * d, h),
+        (B, T, d, 1),
+        (B, T, h, h),
+    ]
     return [Case(s) for s in [*sizes, (8, 1024, 768, 12)]]
 
 
@@ -154,8 +165,16 @@ def my_journey_shapes(B, T, d_model, num_heads):
             "The merged tensor is as wide as one head, as if the heads had been added up; they lie side by side.",
             partial(_shapes, merged="BTd"),
         ),
-        Mistake("y of one head", "y is as wide as one head; it goes back to a stream of d_model.", partial(_shapes, y="BTd")),
-        Mistake("y in heads", "y still has its heads apart; W_O has mixed them into one stream.", partial(_shapes, y="BhTd")),
+        Mistake(
+            "y of one head",
+            "y is as wide as one head; it goes back to a stream of d_model.",
+            partial(_shapes, y="BTd"),
+        ),
+        Mistake(
+            "y in heads",
+            "y still has its heads apart; W_O has mixed them into one stream.",
+            partial(_shapes, y="BhTd"),
+        ),
     ),
     hints=(
         "Four of the seven have three axes, and these are all equal. Which ones?",
@@ -203,7 +222,15 @@ def _draw_streams(rng: random.Random) -> list[Case]:
 
     first = case(B, T, h, d)
     twin = Case((-first.inputs[0], h))  # type: ignore[operator]
-    sizes = ((1, T, h, d), (B, 1, h, d), (B, T, 1, d), (B, T, h, 1), (B, h, h, d), (B, 2 * h, h, d), (B, d, h, d))
+    sizes = (
+        (1, T, h, d),
+        (B, 1, h, d),
+        (B, T, 1, d),
+        (B, T, h, 1),
+        (B, h, h, d),
+        (B, 2 * h, h, d),
+        (B, d, h, d),
+    )
     return [first, twin, *(case(*s) for s in sizes)]
 
 
@@ -220,7 +247,9 @@ def my_split_heads(x, num_heads):
         _filled,
         lambda x, num_heads: torch.stack(x.chunk(num_heads, dim=-1)).transpose(0, 1),
         lambda x, num_heads: torch.einsum("bthd->bhtd", x.unflatten(2, (num_heads, -1))),
-        lambda x, num_heads: x.reshape(x.shape[0], x.shape[1], num_heads, -1).permute(0, 2, 1, 3).contiguous(),
+        lambda x, num_heads: (
+            x.reshape(x.shape[0], x.shape[1], num_heads, -1).permute(0, 2, 1, 3).contiguous()
+        ),
         lambda x, num_heads: x.transpose(1, 2).unflatten(1, (num_heads, -1)).transpose(2, 3),
     ),
     mistakes=(
@@ -279,9 +308,7 @@ def my_split_heads(x, num_heads):
             "transposed twice over",
             "It swaps the axes and then lays the shape over what is there in reading order, which scrambles it "
             "again.",
-            lambda x, num_heads: (
-                x.transpose(1, 2).reshape(x.shape[0], num_heads, x.shape[1], -1)
-            ),
+            lambda x, num_heads: x.transpose(1, 2).reshape(x.shape[0], num_heads, x.shape[1], -1),
         ),
     ),
     hints=(
@@ -341,7 +368,9 @@ def my_merge_heads(z):
         lambda z: torch.cat(list(z.unbind(dim=1)), dim=-1),
         lambda z: z.permute(0, 2, 1, 3).flatten(2),
         lambda z: torch.einsum("bhtd->bthd", z).flatten(start_dim=2),
-        lambda z: torch.stack([torch.cat([z[:, i, t] for i in range(z.shape[1])], -1) for t in range(z.shape[2])], 1),
+        lambda z: torch.stack(
+            [torch.cat([z[:, i, t] for i in range(z.shape[1])], -1) for t in range(z.shape[2])], 1
+        ),
     ),
     mistakes=(
         Mistake(
@@ -378,8 +407,16 @@ def my_merge_heads(z):
             "It swaps heads with channels, not heads with tokens, and then joins in reading order.",
             lambda z: z.transpose(1, 3).reshape(z.shape[0], z.shape[2], -1),
         ),
-        Mistake("added up", "It adds the heads up: (B, T, d_v), and who said what is gone.", lambda z: z.sum(dim=1)),
-        Mistake("mean", "It takes the mean of the heads: (B, T, d_v), and who said what is gone.", lambda z: z.mean(dim=1)),
+        Mistake(
+            "added up",
+            "It adds the heads up: (B, T, d_v), and who said what is gone.",
+            lambda z: z.sum(dim=1),
+        ),
+        Mistake(
+            "mean",
+            "It takes the mean of the heads: (B, T, d_v), and who said what is gone.",
+            lambda z: z.mean(dim=1),
+        ),
         Mistake(
             "not joined",
             "Heads and tokens have changed places, but the heads are not joined: (B, T, h, d_v).",
@@ -463,7 +500,15 @@ def _one_head_at_a_time(q, k, v, num_heads):
 
 
 def _cross(
-    q, k, v, num_heads, merge="bqhc", split="heads", softmax=-1, scale=lambda q, v, h: q.shape[-1] ** 0.5, mask=False
+    q,
+    k,
+    v,
+    num_heads,
+    merge="bqhc",
+    split="heads",
+    softmax=-1,
+    scale=lambda q, v, h: q.shape[-1] ** 0.5,
+    mask=False,
 ):
     """The steps one by one: how the heads are cut and joined, over which axis softmax runs, what divides."""
     B, T_q, T_k = q.shape[0], q.shape[1], k.shape[1]
@@ -491,7 +536,12 @@ def _draw_crossings(rng: random.Random) -> list[Case]:
         return Case((*(torch.randn(s, generator=generator) for s in sizes), h))
 
     sizes = [(2, h, T_q, T_k, d_k, d_v)] * 2 + [(1, h, T_q, T_k, d_k, d_v), (3, h, 1, T_k, d_k, d_v)]
-    sizes += [(2, h, T_q, 1, d_k, d_v), (2, 1, T_q, T_k, d_k, d_v), (2, h, T_q, T_k, 1, 1), (2, h, 4, 4, 2, 2)]
+    sizes += [
+        (2, h, T_q, 1, d_k, d_v),
+        (2, 1, T_q, T_k, d_k, d_v),
+        (2, h, T_q, T_k, 1, 1),
+        (2, h, 4, 4, 2, 2),
+    ]
     return [case(*s) for s in sizes]
 
 
@@ -554,9 +604,21 @@ REPAIR = Exercise(
             "The scores are divided by √(h·d_k), the width of all heads; each is a sum of d_k products.",
             partial(_cross, scale=lambda q, v, h: (h * q.shape[-1]) ** 0.5),
         ),
-        Mistake("not scaled", "The scores are no longer divided by √d_k.", partial(_cross, scale=lambda q, v, h: 1.0)),
-        Mistake("scaled by d_k", "The scores are divided by d_k, without the root.", partial(_cross, scale=lambda q, v, h: q.shape[-1])),
-        Mistake("masked", "It has a causal mask now; without a mask every query sees every key.", partial(_cross, mask=True)),
+        Mistake(
+            "not scaled",
+            "The scores are no longer divided by √d_k.",
+            partial(_cross, scale=lambda q, v, h: 1.0),
+        ),
+        Mistake(
+            "scaled by d_k",
+            "The scores are divided by d_k, without the root.",
+            partial(_cross, scale=lambda q, v, h: q.shape[-1]),
+        ),
+        Mistake(
+            "masked",
+            "It has a causal mask now; without a mask every query sees every key.",
+            partial(_cross, mask=True),
+        ),
     ),
     hints=(
         "All shapes fit, so ask of every line *what* it puts where. Which lines only move numbers?",
