@@ -1,4 +1,4 @@
-"""Exercises that name the mistake: `check`, `hint` and `solution` by the name of an exercise; `progress`; `quiz`.
+"""Exercises that name the mistake (`check`, `hint`, `solution`, `progress`), and the `quiz`.
 
 Everything is printed, nothing is stored: what was tried is remembered as long as the notebook's kernel runs.
 """

@@ -60,7 +60,7 @@ OUTPUT_BLOCK = Exercise(
     page="03",
     stub='''
 def my_output_block(weight, i, num_heads):
-    """Block i of W_O, (d_v, d_model), cut from what nn.Linear stores: weight (d_model, h·d_v)."""
+    """Block i of W_O, (d_v, d_model), cut from weight (d_model, h·d_v), which nn.Linear stores."""
     ...
 ''',
     reference=output_block,
@@ -80,27 +80,28 @@ def my_output_block(weight, i, num_heads):
         ),
         Mistake(
             "d_v rows of weight",
-            "It cuts d_v rows out of weight. The rows are output channels; the channels of a head are columns.",
+            "It cuts d_v rows out of weight. The rows are output channels; the channels of a head are "
+            "columns.",
             lambda weight, i, num_heads: weight[
                 i * (weight.shape[1] // num_heads) : (i + 1) * (weight.shape[1] // num_heads)
             ],
         ),
         Mistake(
             "on its side",
-            "The numbers are right and lie on their side: (d_model, d_v). The maths multiplies from the left, "
-            "z_i W, with one row for each channel of the head.",
+            "The numbers are right and lie on their side: (d_model, d_v). The maths multiplies from the "
+            "left, z_i W, with one row for each channel of the head.",
             lambda weight, i, num_heads: output_block(weight, i, num_heads).T,
         ),
         Mistake(
             "reshape for transpose",
-            "It turns (d_model, d_v) into (d_v, d_model) by reshape, which keeps the reading order: right shape, "
-            "wrong places. Turning a matrix over is a transpose.",
+            "It turns (d_model, d_v) into (d_v, d_model) by reshape, which keeps the reading order: right "
+            "shape, wrong places. Turning a matrix over is a transpose.",
             lambda weight, i, num_heads: output_block(weight, i, num_heads).T.reshape(-1, weight.shape[0]),
         ),
         Mistake(
             "view of weight",
-            "It lays (h, d_v, d_model) over weight as it is stored. That is the shape of W_O's blocks, but weight "
-            "is W_O transposed, so its numbers land elsewhere.",
+            "It lays (h, d_v, d_model) over weight as it is stored. That is the shape of W_O's blocks, "
+            "but weight is W_O transposed, so its numbers land elsewhere.",
             lambda weight, i, num_heads: weight.reshape(num_heads, -1, weight.shape[0])[i],
         ),
         Mistake(
@@ -115,8 +116,8 @@ def my_output_block(weight, i, num_heads):
         ),
         Mistake(
             "width from d_model",
-            "It takes d_model / h for the width of a head. That is so where W_O is square; the width is that of "
-            "z_cat, h·d_v, over h.",
+            "It takes d_model / h for the width of a head. That is so where W_O is square; the width is "
+            "that of z_cat, h·d_v, over h.",
             partial(_block, width_of=0),
         ),
         Mistake(
@@ -151,13 +152,14 @@ def my_output_block(weight, i, num_heads):
         ),
     ),
     hints=(
-        "weight has one row for each output channel and one column for each channel of z_cat. Which of the two "
-        "does head i own?",
+        "weight has one row for each output channel and one column for each channel of z_cat. Which of "
+        "the two does head i own?",
         "Head i owns d_v columns, from i·d_v on, with d_v = weight.shape[1] // num_heads.",
         "weight[:, start:stop] is (d_model, d_v). The maths wants (d_v, d_model): turn it over with .T.",
     ),
     draw=_draw_weights,
-    right="Columns of weight, turned over: the rows of W_O that belong to head i, also where W_O is not square.",
+    right="Columns of weight, turned over: the rows of W_O that belong to head i, also where W_O is not "
+    "square.",
     shape="(d_v, d_model)",
     axes=("channel", "output"),
 )
@@ -223,7 +225,8 @@ CONTRIBUTIONS = Exercise(
 def my_contributions(z, weight):
     """What each head adds to the stream, (B, h, T, d_model), for z (B, h, T, d_v).
 
-    weight (d_model, h·d_v) is what nn.Linear stores. Summed over h, this is the layer's output without bias.
+    weight (d_model, h·d_v) is what nn.Linear stores. Summed over h, this is the layer's
+    output without its bias.
     """
     ...
 ''',
@@ -237,13 +240,14 @@ def my_contributions(z, weight):
     mistakes=(
         Mistake(
             "rows of weight",
-            "It cuts weight into bands of rows. They are output channels; a head owns columns of weight, so every "
-            "head meets numbers of other heads.",
+            "It cuts weight into bands of rows. They are output channels; a head owns columns of weight, "
+            "so every head meets numbers of other heads.",
             partial(_contributions, cut="rows of weight"),
         ),
         Mistake(
             "dealt like cards",
-            "It deals the rows of W_O out to the heads like cards; those of a head are neighbours, d_v in one band.",
+            "It deals the rows of W_O out to the heads like cards; those of a head are neighbours, d_v in "
+            "one band.",
             partial(_contributions, cut="cards"),
         ),
         Mistake(
@@ -286,8 +290,8 @@ def my_contributions(z, weight):
         ),
         Mistake(
             "equal shares",
-            "It gives every head an equal share of the output. What a head adds is its own report through its own "
-            "block.",
+            "It gives every head an equal share of the output. What a head adds is its own report through "
+            "its own block.",
             lambda z, weight: (
                 (_layer(z, weight) / z.shape[1]).unsqueeze(1).expand(-1, z.shape[1], -1, -1).clone()
             ),
@@ -320,9 +324,11 @@ def my_contributions(z, weight):
         ),
     ),
     hints=(
-        "The sum y = Σ z_i W_O^i has one term for each head. What is wanted is these terms, before they are added.",
+        "The sum y = Σ z_i W_O^i has one term for each head. What is wanted is these terms, before they "
+        "are added.",
         "W_O is weight.T, (h·d_v, d_model). Cut its rows into (h, d_v, d_model): one block for each head.",
-        "z (B, h, T, d_v) @ blocks (h, d_v, d_model) multiplies each head with its own block, for all B at once.",
+        "z (B, h, T, d_v) @ blocks (h, d_v, d_model) multiplies each head with its own block, for all B "
+        "at once.",
     ),
     draw=_draw_layers,
     right="Each head through its own block; their sum is the layer's output.",
@@ -361,8 +367,10 @@ ROTATE_HEADS_WEIGHT = Exercise(
     page="03",
     stub='''
 def my_rotate_heads_weight(num_heads, d_v):
-    """A W_O of the maths, (h·d_v, h·d_v), that hands the reports on: z_cat @ W moves the report
-    of head i to slot i + 1, and that of the last head to slot 0. There are at least three heads.
+    """A W_O of the maths, (h·d_v, h·d_v), that hands every report on by one slot.
+
+    z_cat @ W has the report of head i in slot i + 1, and that of the last head in slot 0.
+    There are at least three heads.
     """
     ...
 ''',
@@ -376,14 +384,14 @@ def my_rotate_heads_weight(num_heads, d_v):
     mistakes=(
         Mistake(
             "other direction",
-            "It moves the report of head i to slot i − 1. (That is also what you get for nn.Linear.weight, the "
-            "transpose.)",
+            "It moves the report of head i to slot i − 1. (That is also what you get for "
+            "nn.Linear.weight, the transpose.)",
             lambda num_heads, d_v: _eye(num_heads, d_v).roll(-d_v, dims=1),
         ),
         Mistake(
             "one channel",
-            "It moves everything by one channel, not by one head, so that the last channel of each head slips into "
-            "the next slot.",
+            "It moves everything by one channel, not by one head, so that the last channel of each head "
+            "slips into the next slot.",
             lambda num_heads, d_v: _eye(num_heads, d_v).roll(1, dims=1),
         ),
         Mistake(
@@ -419,8 +427,8 @@ def my_rotate_heads_weight(num_heads, d_v):
         ),
         Mistake(
             "heads only",
-            "It is (h, h), one number for each pair of heads; a head has d_v channels, so each number becomes a "
-            "block.",
+            "It is (h, h), one number for each pair of heads; a head has d_v channels, so each number "
+            "becomes a block.",
             lambda num_heads, d_v: torch.eye(num_heads).roll(1, dims=1),
         ),
         Mistake(
@@ -445,7 +453,8 @@ def my_rotate_heads_weight(num_heads, d_v):
         ),
         Mistake(
             "rolled without an axis",
-            "It rolls the matrix as one long strip (roll without dims), so the last head's ones slip down a row.",
+            "It rolls the matrix as one long strip (roll without dims), so the last head's ones slip down "
+            "a row.",
             lambda num_heads, d_v: _eye(num_heads, d_v).roll(d_v),
         ),
         Mistake(
@@ -535,9 +544,10 @@ ATTENTION_PARAMS = Exercise(
     page="03",
     stub='''
 def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
-    """How many numbers q_proj, k_proj, v_proj and o_proj hold together, biases included where bias is True.
+    """How many numbers q_proj, k_proj, v_proj and o_proj hold together, as an int.
 
-    There may be fewer key and value heads than query heads, and num_heads · d_head need not be d_model.
+    Biases count if bias is True. There may be fewer key and value heads than query heads,
+    and num_heads · d_head need not be d_model.
     """
     ...
 ''',
@@ -569,7 +579,8 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
         Mistake("no W_O", "It leaves out the weights of o_proj.", partial(_count, o="none")),
         Mistake(
             "bias of o per input",
-            "It gives o_proj one bias for each input, h·d_head; a bias belongs to an output, and there are d_model.",
+            "It gives o_proj one bias for each input, h·d_head; a bias belongs to an output, and there "
+            "are d_model.",
             partial(_count, o_bias="h·d_head"),
         ),
         Mistake(
@@ -595,15 +606,16 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
         ),
         Mistake(
             "heads times whole layers",
-            "It counts a whole (d_model, d_model) projection for each head; the heads share one of that size.",
+            "It counts a whole (d_model, d_model) projection for each head; the heads share one of that "
+            "size.",
             lambda d_model, num_heads, num_kv_heads, d_head, bias: (
                 num_heads * 4 * (d_model * d_model + (d_model if bias else 0))
             ),
         ),
         Mistake(
             "four squares",
-            "It counts four (d_model, d_model) projections; q, k and v have widths of their own, and h·d_head need "
-            "not be d_model.",
+            "It counts four (d_model, d_model) projections; q, k and v have widths of their own, and "
+            "h·d_head need not be d_model.",
             lambda d_model, num_heads, num_kv_heads, d_head, bias: (
                 4 * (d_model * d_model + (d_model if bias else 0))
             ),
@@ -622,14 +634,16 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
         ),
     ),
     hints=(
-        "A projection from a to b numbers has a · b weights and, if it has a bias, b more. Write a and b for each "
-        "of the four.",
-        "q: d_model → num_heads·d_head. k and v: d_model → num_kv_heads·d_head each. o: num_heads·d_head → d_model.",
-        "The biases are the outputs, added up: num_heads·d_head + 2·num_kv_heads·d_head + d_model, if bias is True.",
+        "A projection from a to b numbers has a · b weights and, if it has a bias, b more. Write a and b "
+        "for each of the four.",
+        "q: d_model → num_heads·d_head. k and v: d_model → num_kv_heads·d_head each. o: num_heads·d_head "
+        "→ d_model.",
+        "The biases are the outputs, added up: num_heads·d_head + 2·num_kv_heads·d_head + d_model, if "
+        "bias is True.",
     ),
     draw=_draw_models,
-    right="Grouped heads, a W_O that is not square, biases where they are asked for: all counted. Llama-3-8B's "
-    "layer has 41,943,040.",
+    right="Grouped heads, a W_O that is not square, biases where they are asked for: all counted. "
+    "Llama-3-8B's layer has 41,943,040.",
     reader=a_whole_number,
     stretch=True,
 )

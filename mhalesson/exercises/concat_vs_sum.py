@@ -55,8 +55,8 @@ def my_sum_as_matrix(num_heads, d_v):
         ),
         Mistake(
             "transposed",
-            "It is the transpose, as nn.Linear stores it; z_cat @ S needs h·d_v rows, one for each channel of "
-            "z_cat.",
+            "It is the transpose, as nn.Linear stores it; z_cat @ S needs h·d_v rows, one for each "
+            "channel of z_cat.",
             lambda num_heads, d_v: sum_as_matrix(num_heads, d_v).T,
         ),
         Mistake(
@@ -92,7 +92,8 @@ def my_sum_as_matrix(num_heads, d_v):
         ),
         Mistake(
             "not flattened",
-            "The identities stand one behind the other, (h, d_v, d_v); z_cat @ S needs them below each other.",
+            "The identities stand one behind the other, (h, d_v, d_v); z_cat @ S needs them below each "
+            "other.",
             lambda num_heads, d_v: torch.eye(d_v).repeat(num_heads, 1, 1),
         ),
         Mistake(
@@ -107,7 +108,8 @@ def my_sum_as_matrix(num_heads, d_v):
         ),
     ),
     hints=(
-        "Row c of S says where channel c of z_cat goes. Where does channel 0 of head 0 go? Channel 0 of head 1?",
+        "Row c of S says where channel c of z_cat goes. Where does channel 0 of head 0 go? Channel 0 of "
+        "head 1?",
         "Channel c of *every* head goes to result c. So for each head S holds the same small matrix.",
         "That small matrix is torch.eye(d_v). Put num_heads of them below each other (cat or repeat).",
     ),
@@ -168,14 +170,17 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
     size = max(z.abs().max().item(), moved.abs().max().item())
     off = (moved.double().sum(dim=0) - z.double().sum(dim=0)).abs()  # (T, d_v)
     if off.max() > 1e-4 * size:
-        return f"The sum over the heads has changed, in {int((off > 1e-4 * size).sum())} of {off.numel()} places."
+        return (
+            f"The sum over the heads has changed, in {int((off > 1e-4 * size).sum())} of {off.numel()} "
+            "places."
+        )
     step, largest = (moved - z).abs().max().item(), z.abs().max().item()
     if step == 0:
         return "The sum is the same, and so is every report: nothing has moved."
     if step < 0.01 * largest:
         return (
-            f"The sum is the same, but no report moves by more than {number(step)}, which is under 1 % of the "
-            f"largest entry, {number(largest)}."
+            f"The sum is the same, but no report moves by more than {number(step)}, which is under 1 % of "
+            f"the largest entry, {number(largest)}."
         )
     return ""
 
@@ -215,7 +220,7 @@ SAME_SUM = Exercise(
 def my_same_sum(z):
     """Other reports z′ for z (h, T, d_v), h ≥ 2, that have the same sum over the heads.
 
-    For every z, whatever its size, some entry should move by at least 1 % of the largest entry of z.
+    Whatever z is, some entry should move by at least 1 % of the largest entry of z.
     """
     ...
 ''',
@@ -235,7 +240,8 @@ def my_same_sum(z):
         ),
         Mistake(
             "only one head moves",
-            "It moves one head and leaves the others, so the sum moves along; another head has to make up for it.",
+            "It moves one head and leaves the others, so the sum moves along; another head has to make up "
+            "for it.",
             partial(_move, back=0.0),
         ),
         Mistake(
@@ -245,8 +251,8 @@ def my_same_sum(z):
         ),
         Mistake(
             "one against all",
-            "It moves one head by a step and every other head back by a whole step: with more than two heads that "
-            "is too much.",
+            "It moves one head by a step and every other head back by a whole step: with more than two "
+            "heads that is too much.",
             _one_against_all,
         ),
         Mistake(
@@ -286,8 +292,8 @@ def my_same_sum(z):
         ),
         Mistake(
             "fixed step",
-            "It moves by 1 whatever z is. For large reports that is under 1 % of the largest entry: too small to "
-            "see.",
+            "It moves by 1 whatever z is. For large reports that is under 1 % of the largest entry: too "
+            "small to see.",
             partial(_move, step=lambda z: 1.0),
         ),
         Mistake(
@@ -297,12 +303,14 @@ def my_same_sum(z):
         ),
         Mistake(
             "mean for all",
-            "Every head gets the mean of all. The sum stays, but where all heads say the same nothing has moved.",
+            "Every head gets the mean of all. The sum stays, but where all heads say the same nothing has "
+            "moved.",
             lambda z: z.mean(dim=0, keepdim=True).expand_as(z).clone(),
         ),
         Mistake(
             "all in head 0",
-            "Head 0 says it all and the others fall silent. Where they were silent before, nothing has moved.",
+            "Head 0 says it all and the others fall silent. Where they were silent before, nothing has "
+            "moved.",
             lambda z: torch.cat([z.sum(dim=0, keepdim=True), torch.zeros_like(z[1:])]),
         ),
         Mistake(

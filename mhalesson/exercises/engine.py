@@ -9,7 +9,7 @@ import functools
 import inspect
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
@@ -140,7 +140,7 @@ def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
     changed = ""
     for case, made in zip(cases, outcomes, strict=True):
         if not changed and (name := _changed_input(exercise, case, made)):
-            changed = f"It changes its input `{name}` in place, so that the caller's tensor is no longer what it was."
+            changed = f"It changes its input `{name}` in place: the caller's tensor is no longer what it was."
             evidence = called(exercise, case)
     said = [changed] if changed else []
     if not wrong:
@@ -201,7 +201,7 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
 
 
 def _is_untouched(exercise: Exercise, answer: object) -> bool:
-    """Does it do exactly what the stub does? Compared as Python compiles them, so that comments do not count."""
+    """Does it do exactly what the stub does? Compared as compiled, so that comments do not count."""
     stub = exercise.untouched
     return isinstance(answer, FunctionType) and _compiled(answer) == _compiled(stub)
 
@@ -364,7 +364,10 @@ def _wrong_tensor(exercise: Exercise, value: Tensor, wanted: Tensor) -> str:
     if not value.isfinite().all():
         broken = "NaN, “not a number”" if value.isnan().any() else "infinity"
         count = int((~value.isfinite()).sum())
-        return f"{count} of the {value.numel()} numbers are {broken}: something was divided by zero or by nothing."
+        return (
+            f"{count} of the {value.numel()} numbers are {broken}: something was divided by zero or by "
+            "nothing."
+        )
     moved = int((~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5)).sum())
     if torch.equal(value.to(wanted.dtype).flatten().sort().values, wanted.flatten().sort().values):
         return f"All numbers are there, but {moved} of {wanted.numel()} lie in the wrong place."

@@ -114,8 +114,8 @@ def my_row_parallel(z_shards, w_shards, bias):
         ),
         Mistake(
             "side by side",
-            "It lays the machines' products side by side. Each is already d_model wide, a part of every output "
-            "channel: they are added.",
+            "It lays the machines' products side by side. Each is already d_model wide, a part of every "
+            "output channel: they are added.",
             partial(_sharded, joined="cat"),
         ),
         Mistake(
@@ -135,8 +135,8 @@ def my_row_parallel(z_shards, w_shards, bias):
         ),
         Mistake(
             "w transposed",
-            "It multiplies with the transposed shards, as nn.Linear stores them; these are rows of W_O as in the "
-            "maths. Where they are not square, that is an error.",
+            "It multiplies with the transposed shards, as nn.Linear stores them; these are rows of W_O as "
+            "in the maths. Where they are not square, that is an error.",
             lambda z_shards, w_shards, bias: (
                 sum(z @ w.T for z, w in zip(z_shards, w_shards, strict=True)) + (0 if bias is None else bias)
             ),

@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from mhalesson.exercises.engine import Case, Exercise, Mistake, coded, distinct, strided
 from mhalesson.exercises.forms import shapes
@@ -68,8 +67,10 @@ JOURNEY_SHAPES = Exercise(
     page="04",
     stub='''
 def my_journey_shapes(B, T, d_model, num_heads):
-    """The shapes of seven tensors on the way, as a list of tuples: x, q as projected, q split into heads,
-    the scores, the context (what the heads found, z), the merged z_cat, y. Here h·d_k = h·d_v = d_model.
+    """The shapes of seven tensors on the way, as a list of seven tuples:
+
+    x, q as projected, q split into heads, the scores, the context (z, what the heads found),
+    the merged z_cat, and y. Here h·d_k = h·d_v = d_model.
     """
     ...
 ''',
@@ -90,8 +91,8 @@ def my_journey_shapes(B, T, d_model, num_heads):
     mistakes=(
         Mistake(
             "split not transposed",
-            "The split q is (B, T, h, d_k): cut, but heads and tokens have not changed places, so no head has a "
-            "sequence of its own.",
+            "The split q is (B, T, h, d_k): cut, but heads and tokens have not changed places, so no head "
+            "has a sequence of its own.",
             partial(_shapes, split="BThd"),
         ),
         Mistake(
@@ -126,7 +127,8 @@ def my_journey_shapes(B, T, d_model, num_heads):
         ),
         Mistake(
             "scores not multiplied",
-            "The scores still have q's shape; after q kᵀ the channels are summed up and a second T stands there.",
+            "The scores still have q's shape; after q kᵀ the channels are summed up and a second T stands "
+            "there.",
             partial(_shapes, scores="BhTd"),
         ),
         Mistake(
@@ -162,7 +164,8 @@ def my_journey_shapes(B, T, d_model, num_heads):
         ),
         Mistake(
             "merged by adding",
-            "The merged tensor is as wide as one head, as if the heads had been added up; they lie side by side.",
+            "The merged tensor is as wide as one head, as if the heads had been added up; they lie side "
+            "by side.",
             partial(_shapes, merged="BTd"),
         ),
         Mistake(
@@ -178,9 +181,10 @@ def my_journey_shapes(B, T, d_model, num_heads):
     ),
     hints=(
         "Four of the seven have three axes, and these are all equal. Which ones?",
-        "A head needs its own sequence, so heads stand before tokens in three of them: (B, h, T, …). What is left "
-        "of d_model for each head?",
-        "scores = q kᵀ: (B, h, T, d_k) times (B, h, d_k, T). Weights times v: (B, h, T, T) times (B, h, T, d_v).",
+        "A head needs its own sequence, so heads stand before tokens in three of them: (B, h, T, …). What "
+        "is left of d_model for each head?",
+        "scores = q kᵀ: (B, h, T, d_k) times (B, h, d_k, T). Weights times v: (B, h, T, T) times (B, h, "
+        "T, d_v).",
     ),
     draw=_draw_journeys,
     right="Seven shapes: out of the stream, into heads, and back.",
@@ -255,8 +259,8 @@ def my_split_heads(x, num_heads):
     mistakes=(
         Mistake(
             "view at once",
-            "It lays (B, h, T, d_k) over memory that is ordered token by token. Right shape, wrong tensor: a head "
-            "gets stretches of the text with all heads in them.",
+            "It lays (B, h, T, d_k) over memory that is ordered token by token. Right shape, wrong "
+            "tensor: a head gets stretches of the text with all heads in them.",
             lambda x, num_heads: x.reshape(x.shape[0], num_heads, x.shape[1], -1),
         ),
         Mistake(
@@ -266,7 +270,8 @@ def my_split_heads(x, num_heads):
         ),
         Mistake(
             "dealt like cards",
-            "It deals the channels out to the heads like cards; those of a head are neighbours, d_k in a row.",
+            "It deals the channels out to the heads like cards; those of a head are neighbours, d_k in a "
+            "row.",
             lambda x, num_heads: x.unflatten(2, (-1, num_heads)).permute(0, 3, 1, 2),
         ),
         Mistake(
@@ -301,13 +306,14 @@ def my_split_heads(x, num_heads):
         ),
         Mistake(
             "a list",
-            "It returns the heads one by one, as chunk does; one tensor with an axis for the heads is asked for.",
+            "It returns the heads one by one, as chunk does; one tensor with an axis for the heads is "
+            "asked for.",
             lambda x, num_heads: x.chunk(num_heads, dim=-1),
         ),
         Mistake(
             "transposed twice over",
-            "It swaps the axes and then lays the shape over what is there in reading order, which scrambles it "
-            "again.",
+            "It swaps the axes and then lays the shape over what is there in reading order, which "
+            "scrambles it again.",
             lambda x, num_heads: x.transpose(1, 2).reshape(x.shape[0], num_heads, x.shape[1], -1),
         ),
     ),
@@ -375,31 +381,32 @@ def my_merge_heads(z):
     mistakes=(
         Mistake(
             "not transposed",
-            "It joins what lies next to each other in reading order, and these are tokens of one head. Right shape, "
-            "wrong tensor: token 0 gets reports about later tokens.",
+            "It joins what lies next to each other in reading order, and these are tokens of one head. "
+            "Right shape, wrong tensor: token 0 gets reports about later tokens.",
             lambda z: z.reshape(z.shape[0], z.shape[2], -1),
         ),
         Mistake(
             "view, not transposed",
-            "It lays (B, T, h·d_v) over the memory as it is, where one head's tokens are neighbours: token 0 gets "
-            "reports about later tokens, unless `view` refuses.",
+            "It lays (B, T, h·d_v) over the memory as it is, where one head's tokens are neighbours: "
+            "token 0 gets reports about later tokens, unless `view` refuses.",
             lambda z: z.view(z.shape[0], z.shape[2], -1),
         ),
         Mistake(
             "view after transpose",
-            "Transposing is right, but `view` raises an error then: the numbers of one row no longer lie in one "
-            "piece of memory.",
+            "Transposing is right, but `view` raises an error then: the numbers of one row no longer lie "
+            "in one piece of memory.",
             lambda z: z.transpose(1, 2).view(z.shape[0], z.shape[2], -1),
         ),
         Mistake(
             "dealt like cards",
-            "It interleaves the heads: channel 0 of every head, then channel 1 of every head. Head i should keep "
-            "its d_v neighbours.",
+            "It interleaves the heads: channel 0 of every head, then channel 1 of every head. Head i "
+            "should keep its d_v neighbours.",
             lambda z: z.permute(0, 2, 3, 1).flatten(2),
         ),
         Mistake(
             "wrong axes swapped",
-            "It swaps tokens with channels, not heads with tokens, so the rows hold one channel over all tokens.",
+            "It swaps tokens with channels, not heads with tokens, so the rows hold one channel over all "
+            "tokens.",
             lambda z: z.transpose(2, 3).reshape(z.shape[0], z.shape[2], -1),
         ),
         Mistake(
@@ -450,10 +457,11 @@ def my_merge_heads(z):
         ),
     ),
     hints=(
-        "In the row of one token all its heads should stand. In z (B, h, T, d_v), what stands between head 0 and "
-        "head 1 of one token?",
+        "In the row of one token all its heads should stand. In z (B, h, T, d_v), what stands between "
+        "head 0 and head 1 of one token?",
         "Let heads and tokens change places first, (B, T, h, d_v): then the heads of a token are neighbours.",
-        "z.transpose(1, 2), then join the last two axes. `view` refuses there; `reshape` or `flatten(2)` copy.",
+        "z.transpose(1, 2), then join the last two axes. `view` refuses there; `reshape` or `flatten(2)` "
+        "copy.",
     ),
     draw=_draw_reports,
     right="Every report lies beside the other reports about its token, in the order of the heads.",
@@ -466,9 +474,10 @@ def my_merge_heads(z):
 
 STUB_OF_REPAIR = '''
 def my_repair(q, k, v, num_heads):
-    """Cross-attention without a mask: q (B, T_q, h·d_k), k (B, T_k, h·d_k), v (B, T_k, h·d_v) → (B, T_q, h·d_v).
+    """Cross-attention without a mask, (B, T_q, h·d_v): the queries come from another text.
 
-    Its shapes are right, it raises no error, and one line is wrong. Find it and repair it.
+    q (B, T_q, h·d_k), k (B, T_k, h·d_k), v (B, T_k, h·d_v). The shapes are right, no error is
+    raised, and one line is wrong. Find it and repair it.
     """
     q, k, v = (torch.stack(a.chunk(num_heads, dim=-1), dim=1) for a in (q, k, v))  # each (B, h, T, d)
     scores = torch.einsum("bhqc,bhkc->bhqk", q, k) / q.shape[-1] ** 0.5  # (B, h, T_q, T_k)
@@ -557,14 +566,14 @@ REPAIR = Exercise(
     mistakes=(
         Mistake(
             "not repaired",
-            "The planted bug is still there. In the result the heads are interleaved: channel 0 of every head, then "
-            "channel 1 of every head.",
+            "The planted bug is still there. In the result the heads are interleaved: channel 0 of every "
+            "head, then channel 1 of every head.",
             partial(_cross, merge="bqch"),
         ),
         Mistake(
             "merged by reshape",
-            "It now joins in reading order without swapping heads and tokens, so a token gets reports about other "
-            "tokens.",
+            "It now joins in reading order without swapping heads and tokens, so a token gets reports "
+            "about other tokens.",
             partial(_cross, merge="reshape"),
         ),
         Mistake(
@@ -574,8 +583,8 @@ REPAIR = Exercise(
         ),
         Mistake(
             "split by view",
-            "The cut into heads is changed, and it was right: now a head gets stretches of the text with all heads "
-            "in them.",
+            "The cut into heads is changed, and it was right: now a head gets stretches of the text with "
+            "all heads in them.",
             partial(_cross, split="view at once"),
         ),
         Mistake(
@@ -585,8 +594,8 @@ REPAIR = Exercise(
         ),
         Mistake(
             "softmax over queries",
-            "Softmax now runs over the queries: the shares in which a key is divided. What one query takes from all "
-            "keys should add up to 1.",
+            "Softmax now runs over the queries: the shares in which a key is divided. What one query "
+            "takes from all keys should add up to 1.",
             partial(_cross, softmax=-2),
         ),
         Mistake(
@@ -622,13 +631,14 @@ REPAIR = Exercise(
     ),
     hints=(
         "All shapes fit, so ask of every line *what* it puts where. Which lines only move numbers?",
-        "Two lines only move numbers: the first and the last. Send a small tensor of index codes through each.",
-        "In the last line, z (B, h, T_q, d_v) becomes (B, T_q, d_v, h) before it is flattened. Which of the last "
-        "two axes runs fastest then, and which should?",
+        "Two lines only move numbers: the first and the last. Send a small tensor of index codes through "
+        "each.",
+        "In the last line, z (B, h, T_q, d_v) becomes (B, T_q, d_v, h) before it is flattened. Which of "
+        "the last two axes runs fastest then, and which should?",
     ),
     draw=_draw_crossings,
-    right="Repaired: head i fills channels i·d_v to (i+1)·d_v. No mask test could have seen it, since no token was "
-    "mixed with another.",
+    right="Repaired: head i fills channels i·d_v to (i+1)·d_v. No mask test could have seen it, since no "
+    "token was mixed with another.",
     shape="(B, T_q, h·d_v)",
     axes=("batch", "token", "channel"),
     stretch=True,

@@ -31,7 +31,10 @@ HEAD_SLICE = Exercise(
     page="01",
     stub='''
 def my_head_slice(i, d_v):
-    """The channels of head i in z_cat, as a slice. Every head is d_v channels wide, and the first is head 0."""
+    """The channels of head i in z_cat, as a slice: z_cat[..., my_head_slice(i, d_v)] is z_i.
+
+    Every head is d_v channels wide, and the first is head 0.
+    """
     ...
 ''',
     reference=head_slice,
@@ -59,12 +62,14 @@ def my_head_slice(i, d_v):
         ),
         Mistake(
             "one channel too many",
-            "It takes one channel too many, the first of the next head: a slice stops before its second number.",
+            "It takes one channel too many, the first of the next head: a slice stops before its second "
+            "number.",
             partial(_cut, more=1),
         ),
         Mistake(
             "channel i",
-            "It starts at channel i, not at head i: i heads of d_v channels each lie before it, so slices overlap.",
+            "It starts at channel i, not at head i: i heads of d_v channels each lie before it, so slices "
+            "overlap.",
             lambda i, d_v: slice(i, i + d_v),
         ),
         Mistake(
@@ -99,13 +104,15 @@ def my_head_slice(i, d_v):
         ),
         Mistake(
             "a number",
-            "It gives the channel at which the head begins; its d_v channels are a slice, with start and stop.",
+            "It gives the channel at which the head begins; its d_v channels are a slice, with start and "
+            "stop.",
             lambda i, d_v: i * d_v,
         ),
     ),
     hints=(
         "In z_cat head 0 comes first, then head 1, and so on. How many channels lie before head 2?",
-        "Before head i lie i heads, each d_v channels wide: that is where it starts. Where does head i + 1 start?",
+        "Before head i lie i heads, each d_v channels wide: that is where it starts. Where does head i + "
+        "1 start?",
         "slice(start, stop) takes start, start + 1, …, stop − 1. So stop is where the next head starts.",
     ),
     draw=_draw_slices,
@@ -188,8 +195,8 @@ HEADS_REACHING = Exercise(
 def my_heads_reaching(w_o, j, num_heads):
     """The numbers of the heads that can reach output channel j, as a sorted list.
 
-    w_o (h·d_v, d_model) is W_O as in the maths, y = z_cat W_O. A head reaches a channel
-    if it has at least one entry there that is not zero.
+    w_o (h·d_v, d_model) is W_O as in the maths, y = z_cat W_O. Some of its entries are zero;
+    a head reaches channel j if at least one of its own entries for j is not.
     """
     ...
 ''',
@@ -230,15 +237,16 @@ def my_heads_reaching(w_o, j, num_heads):
         ),
         Mistake(
             "dealt like cards",
-            "It deals the rows of W_O out to the heads like cards; a head's rows are neighbours, d_v in one band.",
+            "It deals the rows of W_O out to the heads like cards; a head's rows are neighbours, d_v in "
+            "one band.",
             lambda w_o, j, num_heads: (
                 (w_o[:, j].reshape(-1, num_heads) != 0).any(dim=0).nonzero().flatten().tolist()
             ),
         ),
         Mistake(
             "owner",
-            "It names the head in whose slice channel j would lie. That is so in z_cat; after W_O channels have "
-            "no owner.",
+            "It names the head in whose slice channel j would lie. That is so in z_cat; after W_O "
+            "channels have no owner.",
             lambda w_o, j, num_heads: [j // (w_o.shape[0] // num_heads)],
         ),
         Mistake(
@@ -255,7 +263,8 @@ def my_heads_reaching(w_o, j, num_heads):
         ),
         Mistake(
             "every head",
-            "It names every head whatever W_O holds; a head whose entries in column j are all zero cannot reach j.",
+            "It names every head whatever W_O holds; a head whose entries in column j are all zero cannot "
+            "reach j.",
             lambda w_o, j, num_heads: list(range(num_heads)),
         ),
         Mistake(
