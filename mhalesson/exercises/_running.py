@@ -81,7 +81,11 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "a {0} has no `.{1}`"),
     (TypeError, "ellipsis", "a `...` still stands where a value is needed"),
     (TypeError, "NoneType", "it goes on with None, which is what a function without `return` hands over"),
-    (TypeError, r"'(\w+)' object is not callable", "round brackets follow a {0}, which cannot be called"),
+    (
+        TypeError,
+        r"'(?:\w+\.)*(\w+)' object is not callable",
+        "round brackets follow a {0}, which cannot be called",
+    ),
     (TypeError, r"'(\w+)' object is not subscriptable", "square brackets follow a {0}, which has no places"),
     (ZeroDivisionError, "", "it divides by zero"),
     (RecursionError, "", "it calls itself without end"),

@@ -186,7 +186,7 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
 
 
 def _draw_reports(rng: random.Random) -> list[Case]:
-    h, T, d_v = distinct(rng, h=3, T=2, d_v=2)
+    h, T, d_v = distinct(rng, h=3, T=3, d_v=2)
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
 
     def reports(*shape: int) -> Tensor:

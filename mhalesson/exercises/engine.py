@@ -195,7 +195,7 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
     except TypeError:
         takes = ", ".join(map(str, signature.parameters.values()))
         return (
-            f"It takes ({takes}), and is to be called with ({', '.join(exercise.parameters)}), in this order."
+            f"It takes ({takes}); it will be called with ({', '.join(exercise.parameters)}), in this order."
         )
     return ""
 
@@ -275,23 +275,23 @@ def same(a: Outcome, b: Outcome) -> bool:
 # -------------------------------------------------------------------------------------- the mistakes
 
 
-@functools.lru_cache(maxsize=32)
-def catalogue(exercise: Exercise, seed: int) -> list[tuple[tuple[Mistake, ...], list[Outcome]]]:
-    """Every mistake, and then every two that can be made at once, with what they come to on every input."""
-    one = [((mistake,), mistake.wrong) for mistake in exercise.mistakes]
-    two = [
-        ((a, b), both) for a, b in itertools.combinations(exercise.mistakes, 2) if (both := together(a, b))
-    ]
+@functools.lru_cache(maxsize=64)
+def catalogue(exercise: Exercise, seed: int, at_once: int) -> list[tuple[tuple[Mistake, ...], list[Outcome]]]:
+    """Every mistake, or every two that can be made at once, with what they come to on every input."""
     cases = cases_of(exercise, seed)
+    made = []
     with quietly():
-        return [
-            (mistakes, [outcome(exercise, wrong, case) for case in cases]) for mistakes, wrong in [*one, *two]
-        ]
+        for mistakes in itertools.combinations(exercise.mistakes, at_once):
+            if wrong := together(*mistakes):
+                made.append((mistakes, [outcome(exercise, wrong, case) for case in cases]))
+    return made
 
 
-def together(a: Mistake, b: Mistake) -> Callable[..., object] | None:
-    """Both mistakes in one answer, if each is a different change of the same steps."""
-    f, g = a.wrong, b.wrong
+def together(first: Mistake, second: Mistake | None = None) -> Callable[..., object] | None:
+    """The answer that makes a mistake; or both, if each is a different change of the same steps."""
+    if second is None:
+        return first.wrong
+    f, g = first.wrong, second.wrong
     if not (isinstance(f, functools.partial) and isinstance(g, functools.partial) and f.func is g.func):
         return None
     if f.keywords.keys() & g.keywords.keys():
@@ -300,20 +300,21 @@ def together(a: Mistake, b: Mistake) -> Callable[..., object] | None:
 
 
 def recognised(exercise: Exercise, outcomes: list[Outcome], seed: int) -> tuple[Mistake, ...]:
-    """The mistake, or the two, that come to the same on every input; none if two pairs do."""
-    explain = [
-        mistakes
-        for mistakes, made in catalogue(exercise, seed)
-        if all(map(same, outcomes, made)) and not all(o.problem for o in outcomes)
-    ] or [
-        mistakes
-        for mistakes, made in catalogue(exercise, seed)
-        if all(o.problem for o in outcomes) and [o.problem for o in outcomes] == [o.problem for o in made]
-    ]
-    ones = [mistakes for mistakes in explain if len(mistakes) == 1]
-    if ones:
-        return ones[0]
-    return explain[0] if len(explain) == 1 else ()
+    """The mistake that comes to the same on every input, or else the two; none if several pairs do."""
+    for at_once in (1, 2):
+        found = [
+            mistakes for mistakes, made in catalogue(exercise, seed, at_once) if explains(made, outcomes)
+        ]
+        if len(found) == 1:
+            return found[0]
+    return ()
+
+
+def explains(made: list[Outcome], outcomes: list[Outcome]) -> bool:
+    """Do the calls come to the same? Where all of them fail, they must fail for the same reason."""
+    if all(outcome.problem for outcome in outcomes):
+        return [outcome.problem for outcome in outcomes] == [outcome.problem for outcome in made]
+    return all(map(same, outcomes, made))
 
 
 # ------------------------------------------------------------------------------------------ in words
@@ -462,7 +463,8 @@ def _unchanged(before: object, after: object) -> bool:
 
 def _ignores_its_input(exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> bool:
     """Do inputs of the same sizes, or where only sizes are given all inputs, come to one and the same?"""
-    if outcomes[0].problem or exercise.fault:
+    value = outcomes[0].value
+    if outcomes[0].problem or exercise.fault or (isinstance(value, Tensor) and not value.isfinite().all()):
         return False
     tensors = any(isinstance(value, Tensor) for value in cases[0].inputs)
     others = outcomes[1:2] if tensors else outcomes[1:]  # the first two cases have the same sizes

@@ -99,7 +99,9 @@ def shapes(value: object) -> list[tuple[int, ...]]:
 
 def seconds(value: object) -> float:
     if isinstance(value, list | tuple):
-        raise Unreadable(f"It returned {len(value)} times, where one belongs: their median.")
+        raise Unreadable(
+            f"It returned a {_kind(value)} of {len(value)} times, where one belongs: their median."
+        )
     if isinstance(value, bool | str):
         raise Unreadable(f"It returned {_shown(value)}, where a number of seconds belongs.")
     try:

@@ -537,14 +537,14 @@ def _cross(
 
 
 def _draw_crossings(rng: random.Random) -> list[Case]:
-    h, T_q, T_k, d_k, d_v = distinct(rng, h=3, T_q=2, T_k=2, d_k=2, d_v=2)
+    B, h, T_q, T_k, d_k, d_v = distinct(rng, B=2, h=3, T_q=2, T_k=2, d_k=2, d_v=2)
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
 
     def case(B: int, h: int, T_q: int, T_k: int, d_k: int, d_v: int) -> Case:
         sizes = ((B, T_q, h * d_k), (B, T_k, h * d_k), (B, T_k, h * d_v))
         return Case((*(torch.randn(s, generator=generator) for s in sizes), h))
 
-    sizes = [(2, h, T_q, T_k, d_k, d_v)] * 2 + [(1, h, T_q, T_k, d_k, d_v), (3, h, 1, T_k, d_k, d_v)]
+    sizes = [(B, h, T_q, T_k, d_k, d_v)] * 2 + [(1, h, T_q, T_k, d_k, d_v), (3, h, 1, T_k, d_k, d_v)]
     sizes += [
         (2, h, T_q, 1, d_k, d_v),
         (2, 1, T_q, T_k, d_k, d_v),

@@ -217,7 +217,7 @@ def my_heads_reaching(w_o, j, num_heads):
         ),
         Mistake(
             "only above zero",
-            "It counts only entries above zero; a negative entry reaches just as well.",
+            "It counts only entries above zero; a negative entry reaches as well.",
             partial(_heads, meets=lambda knobs: (knobs > 0).any(dim=1)),
         ),
         Mistake(

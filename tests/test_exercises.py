@@ -1,0 +1,592 @@
+"""The exercises: right answers pass, every mistake is named, and nothing an answer does can hurt.
+
+`make exhaustive` draws the inputs a thousand times instead of twenty.
+"""
+
+import asyncio
+import random
+import re
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mhalesson import exercises
+from mhalesson.exercises import EXERCISES, check, engine, hint, progress, solution
+from mhalesson.exercises.engine import cases_of, catalogue, is_right, judge, outcome, together
+
+pytestmark = pytest.mark.usefixtures("as_a_learner_calls")
+
+EVERY = list(EXERCISES.values())
+each_exercise = pytest.mark.parametrize("exercise", EVERY, ids=EXERCISES)
+each_draw = pytest.mark.parametrize(
+    "seeds", [range(20), pytest.param(range(20, 1000), marks=pytest.mark.exhaustive)], ids=["20", "980 more"]
+)
+FROZEN = """head_slice heads_reaching sum_as_matrix same_sum output_block contributions attention_params
+rotate_heads_weight journey_shapes split_heads merge_heads repair batch_the_loop fair_timer row_parallel"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_tried(monkeypatch):
+    monkeypatch.setattr(exercises, "_tried", {})
+
+
+def gives(value):
+    return lambda *inputs: value
+
+
+def always(exercise, value):
+    """An answer with the right signature that returns `value`."""
+    return eval(f"lambda {', '.join(exercise.parameters)}: value", {"value": value})
+
+
+def around(exercise, change):
+    """The reference, with its result put through `change`."""
+    return lambda *inputs: change(exercise.reference(*inputs))
+
+
+# --------------------------------------------------------------------------------------- the catalogue
+
+
+def test_the_names_are_those_that_notebooks_rely_on():
+    assert set(EXERCISES) == set(FROZEN.split())
+
+
+@each_exercise
+@each_draw
+def test_no_right_answer_is_refused(exercise, seeds):
+    for seed in seeds:
+        for answer in (exercise.reference, *exercise.others):
+            verdict = judge(exercise, answer, seed)
+            assert str(verdict) == f"✓ {exercise.right}", f"seed {seed}: {verdict}"
+
+
+@each_exercise
+@each_draw
+def test_every_mistake_is_named_by_its_own_sentence(exercise, seeds):
+    for seed in seeds:
+        for mistake in exercise.mistakes:
+            verdict = judge(exercise, mistake.wrong, seed)
+            assert (verdict.mark, verdict.says) == ("✗", mistake.says), f"seed {seed}, {mistake.name}"
+
+
+@each_exercise
+def test_two_mistakes_at_once_are_named_as_two_or_as_one_that_hides_the_other(exercise):
+    """And never accepted. Where a pair looks like one mistake, or like another pair, it cannot be decided."""
+    for seed in range(3):
+        made = dict([*catalogue(exercise, seed, 1), *catalogue(exercise, seed, 2)])
+        for pair in (mistakes for mistakes in made if len(mistakes) == 2):
+            verdict = judge(exercise, together(*pair), seed)
+            assert verdict.mark == "✗"
+            alike = [other for other in made if engine.explains(made[other], made[pair])]
+            if alike == [pair]:
+                assert verdict.says == f"Two things. {pair[0].says} {pair[1].says}"
+            else:
+                assert set(verdict.mistakes) != {mistake.name for mistake in pair}
+
+
+def test_pairs_are_decided_where_mistakes_change_different_steps():
+    named = [
+        pair
+        for exercise in EVERY
+        for pair, _ in catalogue(exercise, 0, 2)
+        if len(judge(exercise, together(*pair)).mistakes) == 2
+    ]
+    assert len(named) > 250
+    assert len({mistake for pair in named for mistake in pair}) > 70
+
+
+@each_exercise
+def test_the_catalogue_is_readable(exercise):
+    names, sentences = zip(*((m.name, m.says) for m in exercise.mistakes), strict=True)
+    assert len(names) >= 5
+    assert len(set(names)) == len(names) and len(set(sentences)) == len(sentences)
+    for text in (*sentences, exercise.right, *exercise.hints):
+        assert text.rstrip(")")[-1] in ".?", text
+        assert len(text) < 200, text
+        assert not re.search(r"\b(simply|just|easy|obviously)\b", text), text
+    assert 2 <= len(exercise.hints) <= 3
+    assert len(exercise.others) >= 3
+
+
+def test_at_most_three_exercises_of_a_page_are_required():
+    for page in {exercise.page for exercise in EVERY}:
+        required = [e.id for e in EVERY if e.page == page and not e.stretch]
+        assert len(required) <= 3, required
+
+
+@pytest.mark.parametrize("exercise", [e for e in EVERY if e.id != "fair_timer"], ids=lambda e: e.id)
+def test_inputs_are_of_unequal_sizes_and_never_the_same_twice(exercise):
+    """The first input: no axis can be taken for another, and at least three heads."""
+    sizes = set()
+    for seed in range(20):
+        first = cases_of(exercise, seed)[0].inputs
+        shapes = [tuple(value.shape) for value in first if isinstance(value, Tensor)]
+        sizes.add(str(shapes or [value for value in first if isinstance(value, int)]))
+        for shape in shapes:
+            assert len(set(shape)) == len(shape) and (len(shape) < 3 or 1 not in shape)
+        if "num_heads" in exercise.parameters and exercise.id != "attention_params":
+            assert first[exercise.parameters.index("num_heads")] >= 3
+    assert len(sizes) > 1
+
+
+@each_exercise
+def test_no_catalogued_mistake_is_right_on_every_input(exercise):
+    for seed in range(20):
+        for mistake in exercise.mistakes:
+            made = ((case, outcome(exercise, mistake.wrong, case)) for case in cases_of(exercise, seed))
+            assert not all(is_right(exercise, case, result) for case, result in made), mistake.name
+
+
+# --------------------------------------------------------------------------------------------- the stub
+
+
+@each_exercise
+def test_only_an_untouched_stub_counts_as_not_attempted(exercise):
+    def compiled(source):
+        space = {"torch": torch}
+        exec(source, space)
+        return space[f"my_{exercise.id}"]
+
+    def mark(source):
+        return judge(exercise, compiled(source)).mark
+
+    assert mark(exercise.stub) == "○"
+    assert mark(exercise.stub + "    # here I go\n") == "○"
+    assert mark(exercise.stub.replace('"""', '"""My notes: ', 1)) == "○"
+    head = exercise.stub.strip().split("\n")[0]
+    assert mark(f"{head}\n    return 0") == "✗"
+    assert mark(f"{head}\n    later = 0\n    return") == "✗"
+    assert judge(exercise, exercise.reference).mark == "✓"
+
+
+# --------------------------------------------------------------- what goes wrong whatever is asked
+
+NO_FUNCTION = "not a function. Hand over the function itself, without calling it."
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("my_merge_heads", f"This is a str, {NO_FUNCTION}"),
+        (3, f"This is an int, {NO_FUNCTION}"),
+        (None, f"This is None, {NO_FUNCTION}"),
+        (torch.zeros(2, 3), f"This is a Tensor, {NO_FUNCTION}"),
+        ([1, 2], f"This is a list, {NO_FUNCTION}"),
+        (float("nan"), f"This is a float, {NO_FUNCTION}"),
+        (dict, "`dict` is a class; the check takes a function."),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_no_function(answer, says, capsys):
+    check("merge_heads", answer)
+    assert capsys.readouterr() == (f"✗ {says}\n", "")
+
+
+@each_exercise
+def test_a_wrong_signature(exercise):
+    asked = ", ".join(exercise.parameters)
+    for answer, takes in (
+        (lambda: 0, ""),
+        (lambda *, key: 0, "*, key"),
+        (lambda a, b, c, d, e, f: 0, "a, b, c, d, e, f"),
+    ):
+        assert (
+            judge(exercise, answer).says
+            == f"It takes ({takes}); it will be called with ({asked}), in this order."
+        )
+
+
+@each_exercise
+def test_names_of_parameters_are_free_and_more_may_have_defaults(exercise):
+    def answer(*inputs, note="mine"):
+        return exercise.reference(*inputs)
+
+    assert judge(exercise, answer).mark == "✓"
+
+
+class Callable:
+    def __init__(self, exercise):
+        self.exercise = exercise
+
+    def __call__(self, *inputs):
+        return self.exercise.reference(*inputs)
+
+
+@each_exercise
+def test_anything_that_can_be_called_may_answer(exercise):
+    assert judge(exercise, Callable(exercise)).mark == "✓"
+
+
+async def a_coroutine(*inputs):
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (gives(None), "It returned nothing (None): a function hands over only what stands after `return`."),
+        (lambda *i: print("z"), "It prints, but returns nothing (None)"),
+        (gives(...), "It returned `...`, which is a placeholder and not a value."),
+        (
+            lambda *i: (yield 1),
+            "It hands over its values one by one (yield, async); one `return` is asked for.",
+        ),
+        (a_coroutine, "It hands over its values one by one (yield, async); one `return` is asked for."),
+        (gives(len), "It returned a function. Are the round brackets that call it missing?"),
+        (gives(object()), "It returned something of type object"),
+        (gives({1: 2}), "It returned something of type dict"),
+        (gives("z"), "It returned the str 'z'"),
+        (lambda *i: 1 / 0, "It stopped with an error"),
+    ],
+    ids=str,
+)
+@each_exercise
+def test_a_result_of_the_wrong_kind(exercise, answer, says):
+    verdict = judge(exercise, answer)
+    assert verdict.mark == "✗" and verdict.says.startswith(says), verdict
+
+
+TENSORS = [e for e in EVERY if e.reader is engine.a_tensor]
+each_tensor_exercise = pytest.mark.parametrize("exercise", TENSORS, ids=[e.id for e in TENSORS])
+
+
+@each_tensor_exercise
+def test_a_result_of_the_wrong_form(exercise):
+    def says(change):
+        verdict = judge(exercise, around(exercise, change))
+        assert verdict.mark == "✗" and str(verdict).count("\n") <= 1
+        return verdict.says
+
+    assert "single number" in says(lambda y: y.sum())
+    assert says(lambda y: y.sum().item()).startswith("It returned the single number")
+    assert says(lambda y: y.numpy()).startswith("It returned a NumPy array")
+    assert says(lambda y: y.tolist()).startswith("It returned the list")
+    assert says(lambda y: [y, y]).startswith("It returned a list of 2 tensors")
+    assert says(lambda y: y.to("meta")).startswith("It returned a tensor on the device “meta”")
+    assert "axes, shape" in says(lambda y: y[None]) or "has the shape" in says(lambda y: y[None])
+    assert "shape" in says(lambda y: torch.cat([y, y]))
+    assert "dtype" in says(lambda y: y.int() if exercise.any_float else y.double())
+    assert "NaN" in says(lambda y: y / torch.zeros_like(y) * torch.zeros_like(y))
+    assert "infinity" in says(lambda y: y + torch.inf)
+    assert judge(exercise, around(exercise, lambda y: y.to_sparse())).mark == "✓"
+    assert judge(exercise, around(exercise, lambda y: y.mT.contiguous().mT)).mark == "✓"
+
+
+@pytest.mark.parametrize(
+    "name", ["contributions", "split_heads", "batch_the_loop", "repair", "heads_reaching"]
+)
+def test_an_answer_that_ignores_its_input(name):
+    exercise = EXERCISES[name]
+    first = exercise.reference(*cases_of(exercise, 0)[0].inputs)
+    assert judge(exercise, always(exercise, first)).says == "It gives the same result whatever it is given."
+
+
+@pytest.mark.parametrize("exercise", [e for e in TENSORS if not e.fault], ids=lambda e: e.id)
+def test_an_answer_that_changes_from_call_to_call(exercise):
+    verdict = judge(exercise, around(exercise, lambda y: y + torch.rand_like(y)))
+    assert verdict.says == "Called twice with the same input, it gives two different results."
+
+
+def test_a_random_answer_may_be_right_where_many_are():
+    def answer(z):
+        steps = torch.randn_like(z) * (z.abs().max() + 1)
+        return z + steps - steps.mean(dim=0)
+
+    lines = {str(judge(EXERCISES["same_sum"], answer)) for _ in range(3)}
+    assert lines == {f"✓ {EXERCISES['same_sum'].right}"}
+
+
+TAKE_TENSORS = [e for e in EVERY if any(isinstance(v, Tensor | list) for v in cases_of(e, 0)[0].inputs)]
+
+
+@pytest.mark.parametrize("exercise", TAKE_TENSORS, ids=[e.id for e in TAKE_TENSORS])
+def test_an_answer_that_changes_its_input(exercise):
+    place = 0
+    name = exercise.parameters[place]
+
+    def changing(function):
+        def answer(*inputs):
+            result = function(*inputs)
+            result = result.clone() if isinstance(result, Tensor) else result
+            first = inputs[place]
+            if isinstance(first, list):
+                first.pop()
+            else:
+                first.mul_(2)
+            return result
+
+        return answer
+
+    says = f"It changes its input `{name}` in place: the caller's tensor is no longer what it was."
+    assert judge(exercise, changing(exercise.reference)).says == says
+    mistake = next(m for m in exercise.mistakes if judge(exercise, m.wrong).mistakes == (m.name,))
+    assert judge(exercise, changing(mistake.wrong)).says == f"Two things. {says} {mistake.says}"
+
+
+@each_exercise
+def test_what_an_answer_prints_is_kept_back(exercise, capfd):
+    def answer(*inputs):
+        print("looking at", inputs)
+        print("and complaining", file=sys.stderr)
+        return exercise.reference(*inputs)
+
+    verdict = judge(exercise, answer)
+    assert (verdict.mark, verdict.says) == ("✓", f"{exercise.right} (What it printed was kept back.)")
+    assert capfd.readouterr() == ("", "")
+
+
+def unknown_name(z):
+    return merge(z)  # noqa: F821
+
+
+def missing_return_of_a_helper(z):
+    def turned(z):
+        z.transpose(1, 2)
+
+    return turned(z).reshape(1)
+
+
+def wrong_size(z):
+    return z.reshape(7, 11, 13)
+
+
+def wrong_view(z):
+    return z.transpose(1, 2).view(-1)
+
+
+def calls_itself(z):
+    return calls_itself(z)
+
+
+def placeholder_left(z):
+    return z.transpose(1, 2).reshape(... + 1)
+
+
+def leaves(z):
+    sys.exit(1)
+
+
+def unbound(z):
+    y = y + z  # noqa: F821
+    return y
+
+
+def raises(error):
+    def answer(z):
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (unknown_name, "in `return merge(z)`: nothing here is called `merge`"),
+        (missing_return_of_a_helper, "`.reshape` is asked of None, which is nothing"),
+        (wrong_size, "in `return z.reshape(7, 11, 13)`: the shape (7, 11, 13) does not hold exactly the"),
+        (wrong_view, "`view` keeps the memory as it is"),
+        (calls_itself, "it calls itself without end"),
+        (placeholder_left, "a `...` still stands where a value is needed"),
+        (leaves, "it asks Python to quit"),
+        (unbound, "`y` is used before it has a value"),
+        (lambda z: z.merge(), "a Tensor has no `.merge`"),
+        (lambda z: z.shape(0), "round brackets follow a Size, which cannot be called"),
+        (lambda z: z.transpose(1, 7), "there is no axis 7"),
+        (lambda z: z[99], "axis 0 has"),
+        (lambda z: z[0, 0, 0, 0, 0], "it names more axes than the tensor has"),
+        (lambda z: z @ torch.zeros(11, 13), "inner sizes"),
+        (lambda z: z + torch.zeros(11), "two tensors meet that are"),
+        (lambda z: z.flatten(0, 2) @ torch.zeros(z.shape[3], 2).double(), "numbers of two types (dtypes)"),
+        (lambda z: 1 // 0, "it divides by zero"),
+        (lambda z: __import__("einopsy"), "there is no module `einopsy` here"),
+        (raises(NotImplementedError()), "it is not written yet"),
+        (raises(AssertionError("no")), "an `assert` of its own does not hold"),
+        (raises(MemoryError()), "more memory than there is"),
+        (raises(ValueError("two\nlines")), "ValueError: two lines."),
+        (raises(ValueError("x" * 500)), "ValueError: " + "x" * 99 + "…."),
+        (raises(GeneratorExit()), "GeneratorExit."),
+        (raises(BaseException("odd")), "BaseException: odd."),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_an_error_is_put_into_words(answer, says):
+    verdict = judge(EXERCISES["merge_heads"], answer)
+    assert verdict.says.startswith("It stopped with an error") and says in verdict.says, verdict
+    assert "Traceback" not in str(verdict) and str(verdict).count("\n") <= 1
+
+
+class Hostile:
+    """Fails whenever it is looked at."""
+
+    def __getattribute__(self, name):
+        if name == "__class__":
+            return Hostile
+        raise RuntimeError("do not touch")
+
+
+@each_exercise
+def test_a_result_that_cannot_be_looked_at(exercise):
+    verdict = judge(exercise, gives(Hostile()))
+    assert verdict.mark == "✗" and "\n" not in verdict.says
+
+
+def spins(*inputs):
+    while True:
+        pass
+
+
+def spins_and_catches(*inputs):
+    while True:
+        with suppress(Exception):
+            _ = 1 + 1
+
+
+def spins_and_catches_everything(*inputs):
+    while True:
+        try:  # noqa: SIM105
+            _ = 1 + 1
+        except:  # noqa: E722
+            pass
+
+
+def sleeps(*inputs):
+    time.sleep(600)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a Unix alarm clock")
+@pytest.mark.parametrize("answer", [spins, spins_and_catches, spins_and_catches_everything, sleeps])
+@each_exercise
+def test_an_answer_that_does_not_end(exercise, answer, monkeypatch):
+    monkeypatch.setattr(engine, "SECONDS", 0.02)
+    assert judge(exercise, answer).says == "It did not come to an end: is there a loop that never stops?"
+
+
+def test_in_another_thread_there_is_no_limit_and_no_error():
+    verdicts = []
+    exercise = EXERCISES["head_slice"]
+    thread = threading.Thread(target=lambda: verdicts.append(judge(exercise, exercise.reference)))
+    thread.start()
+    thread.join()
+    assert verdicts[0].mark == "✓"
+
+
+def test_the_learners_own_stop_goes_through():
+    with pytest.raises(KeyboardInterrupt):
+        judge(EXERCISES["head_slice"], raises_stop)
+
+
+def raises_stop(i, d_v):
+    raise KeyboardInterrupt
+
+
+@each_exercise
+def test_a_check_leaves_the_session_as_it_was(exercise):
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    stdout, handler = sys.stdout, signal.getsignal(signal.SIGALRM)
+    draws = lambda y: (torch.rand(1), random.random(), np.random.rand(), y)[3]  # noqa: E731, NPY002
+    judge(exercise, around(exercise, draws))
+    judge(exercise, exercise.mistakes[0].wrong)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
+    assert sys.stdout is stdout and signal.getsignal(signal.SIGALRM) == handler
+
+
+@each_exercise
+def test_the_same_answer_gives_the_same_line_twice(exercise):
+    for answer in (exercise.reference, *(mistake.wrong for mistake in exercise.mistakes), gives(None)):
+        assert str(judge(exercise, answer)) == str(judge(exercise, answer))
+
+
+def test_the_evidence_is_true():
+    """The place, what should be there and what is: looked up again in both results."""
+    exercise = EXERCISES["split_heads"]
+    case = cases_of(exercise, 0)[0]
+    x, h = case.inputs
+    wrong = x.view(x.shape[0], h, x.shape[1], -1)
+    verdict = judge(exercise, lambda x, h: x.view(x.shape[0], h, x.shape[1], -1))
+    code = r"b(\d)h(\d)t(\d)c(\d)"
+    place = r"batch (\d), head (\d), token (\d), channel (\d)"
+    call = re.escape(f"for x {tuple(x.shape)}, num_heads={h}")
+    found = re.fullmatch(f"{call}: at {place} it should be {code} and is {code}", verdict.evidence)
+    numbers = list(map(int, found.groups()))
+    place, should, has = tuple(numbers[:4]), numbers[4:8], numbers[8:]
+    assert should == numbers[:4]
+    b, head, t, c = has
+    assert wrong[place] == x.unflatten(2, (h, -1))[b, t, head, c]
+    right = exercise.reference(x, h)
+    differs = (wrong != right).nonzero()[0].tolist()
+    assert list(place) == differs
+
+
+# --------------------------------------------------------------------------- check, hint, solution, progress
+
+
+def test_check_prints_its_verdict_and_returns_nothing(capsys):
+    assert check("head_slice", EXERCISES["head_slice"].reference) is None
+    assert capsys.readouterr().out == "✓ Each head gets its own d_v channels, none twice, none left out.\n"
+
+
+@pytest.mark.parametrize("call", [lambda name: check(name, len), hint, solution])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("merge_head", '✗ There is no exercise "merge_head"; did you mean "merge_heads"?'),
+        ("quantum", '✗ There is no exercise "quantum"; there are head_slice, heads_reaching, '),
+        (len, "✗ There is no exercise of type builtin_function_or_method; there are head_slice, "),
+        (None, "✗ There is no exercise of type NoneType; there are "),
+    ],
+    ids=str,
+)
+def test_a_name_that_no_exercise_has(call, name, says, capsys):
+    assert call(name) is None
+    out = capsys.readouterr().out
+    assert out.startswith(says) and out.count("\n") == 1
+
+
+@each_exercise
+def test_hints_go_one_step_further_each_time(exercise, capsys):
+    said = []
+    for _ in range(len(exercise.hints) + 2):
+        hint(exercise.id)
+        said.append(capsys.readouterr().out)
+    total = len(exercise.hints)
+    assert said[0] == f"Hint 1 of {total}: {exercise.hints[0]}\n"
+    assert len(set(said)) == total and said[total - 1] == said[-1]
+    assert f'solution("{exercise.id}")' in said[-1] and "solution" not in said[0]
+
+
+@each_exercise
+def test_a_solution_can_be_pasted_and_is_right(exercise, capsys):
+    solution(exercise.id)
+    source = capsys.readouterr().out
+    space = {"torch": torch}
+    exec(source, space)
+    assert judge(exercise, space[f"my_{exercise.id}"]).mark == "✓"
+    assert source.count("\n") <= 20 and max(map(len, source.split("\n"))) <= 110
+
+
+def test_progress_is_one_line_about_what_was_tried(capsys):
+    progress()
+    untouched = capsys.readouterr().out
+    assert untouched.startswith("mhalesson 0.1.0 · page 01: ○ head_slice, ○ heads_reaching · page 02: ")
+    check("merge_heads", lambda z: z)
+    check("merge_heads", EXERCISES["merge_heads"].reference)
+    hint("split_heads")
+    solution("repair")
+    check("journey_shapes", EXERCISES["journey_shapes"].untouched)
+    capsys.readouterr()
+    progress()
+    assert capsys.readouterr().out == (
+        "mhalesson 0.1.0 · page 04: ○ journey_shapes, ○ split_heads (1 hint), ✓ merge_heads (2 tries), "
+        "○ repair (solution seen)\n"
+    )
