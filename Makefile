@@ -20,7 +20,7 @@ PYTEST = $(BIN)/python -m pytest -n 2
 NBVAL = $(PYTEST) --nbval notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all wild variants mutants bench notebooks claims lint
+.PHONY: help lab test test-all wild variants mutants exhaustive bench notebooks claims mistakes lint
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
@@ -53,6 +53,10 @@ variants: .venv/installed ## the notebooks on other CPU paths, from elsewhere, o
 mutants: .venv/installed ## known bugs, put in one at a time: notebooks and unit tests must notice
 	$(BIN)/python tests/mutants.py
 
+exhaustive: .venv/installed ## every exercise on a thousand draws of its inputs, and many more random edits
+	$(PYTEST) -m exhaustive
+	$(BIN)/python tests/mutated_answers.py 2000
+
 bench: .venv/installed ## our three implementations timed beside torch's own
 	$(BIN)/python tests/bench.py
 
@@ -61,6 +65,9 @@ notebooks: .venv/installed ## run the notebooks and store what they print
 
 claims: .venv/installed ## write notebooks/what_holds.md from tests/claims.toml
 	$(BIN)/python tests/make_what_holds.py
+
+mistakes: .venv/installed ## write mhalesson/exercises/mistakes.md from the exercises
+	$(BIN)/python tests/make_mistakes.py
 
 # A network of its own, with nothing in it but the loopback that kernels talk over; empty where Linux is not.
 LOOPBACK = ip link set lo up

@@ -15,6 +15,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from make_mistakes import TABLE, table
 from torch import Tensor
 
 from mhalesson import exercises
@@ -590,3 +591,7 @@ def test_progress_is_one_line_about_what_was_tried(capsys):
         "mhalesson 0.1.0 · page 04: ○ journey_shapes, ○ split_heads (1 hint), ✓ merge_heads (2 tries), "
         "○ repair (solution seen)\n"
     )
+
+
+def test_the_table_for_contributors_is_up_to_date():
+    assert TABLE.read_text(encoding="utf-8") == table(), "run make mistakes"

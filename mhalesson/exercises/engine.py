@@ -193,10 +193,9 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
     try:
         signature.bind(*exercise.parameters)
     except TypeError:
-        takes = ", ".join(map(str, signature.parameters.values()))
-        return (
-            f"It takes ({takes}); it will be called with ({', '.join(exercise.parameters)}), in this order."
-        )
+        takes = signature.replace(return_annotation=inspect.Signature.empty)
+        asked = ", ".join(exercise.parameters)
+        return f"It takes {takes}; it will be called with ({asked}), in this order."
     return ""
 
 

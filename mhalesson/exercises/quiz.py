@@ -329,7 +329,7 @@ def quiz(when: str, answers: str, before: str | None = None) -> None:
     >>> quiz("before", "ABC")
     ✗ answers="ABC" has 3 marks; the quiz takes 8, each of them A, B, C, D, ? (unsure) or - (not yet).
     """
-    if when not in QUESTIONS:
+    if not isinstance(when, str) or when not in QUESTIONS:
         print(f'✗ when={when!r} should be "before" or "after".')
         return
     marks, earlier = _marks(answers), _marks(before)
