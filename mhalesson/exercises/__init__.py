@@ -45,7 +45,7 @@ def check(name: str, answer: object) -> None:
 
     >>> check("head_slice", lambda i, d_v: slice(i * d_v, d_v))
     ✗ It gives the width where a slice wants its end, so from head 1 on nothing is cut out.
-      for i=5, d_v=7: it should be channels 35 to 41 and is no channel at all
+      for i=2, d_v=4: it should be channels 8 to 11 and is no channel at all
     """
     if not (exercise := _find(name)):
         return
