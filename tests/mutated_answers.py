@@ -1,14 +1,15 @@
-"""Random small edits of right answers: does the check accept one that is wrong, and what does it say of the rest?
+"""Random small edits of right answers: does a check accept a wrong one, and what does it say of the others?
 
     python tests/mutated_answers.py [number]
 
-The catalogues hold mistakes that somebody thought of. Here chance makes the answers, `number` for each exercise,
-and an independent domain, all sizes from 1 to 8, says whether one that was accepted is really right. Prints a
-row for each exercise, and below it what no cause was named for, the most frequent first, with an answer that
-led there: what recurs and could be a person's mistake belongs in the catalogue.
+The catalogues hold mistakes that somebody thought of. Here chance makes the answers, `number` (300) for each
+exercise, and an independent domain, all sizes from 1 to 8, says whether one that was accepted is right.
+Prints a row for each exercise, and below it what no cause was named for, the most frequent first, each with
+the shortest answer that led there: what recurs and could be a person's mistake belongs in the catalogue.
 """
 
 import ast
+import builtins
 import functools
 import inspect
 import itertools
@@ -49,7 +50,7 @@ RELATED = (
     ("cat", "stack"),
     ("softmax", "sigmoid", "log_softmax"),
     ("zeros", "ones", "empty", "eye"),
-    ("zeros_like", "ones_like", "clone"),
+    ("zeros_like", "ones_like", "empty_like"),
     ("chunk", "split", "unbind"),
     ("roll", "flip"),
     ("T", "mT"),
@@ -58,6 +59,8 @@ RELATED = (
 )
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.Pow, ast.MatMult)
 COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
+# Nodes whose lists belong together, so that no part can be lost or change places.
+NOT_A_LIST = ast.Module | ast.Compare | ast.comprehension | ast.ListComp | ast.SetComp | ast.GeneratorExp
 MODULES = ("torch", "F", "statistics", "itertools")  # what stands before the dot is no link of a chain
 
 
@@ -80,39 +83,43 @@ def mutants(exercise: Exercise, number: int, seed: int) -> Iterator[Answer]:
 
 
 def edited(source: str, rng: random.Random) -> str:
-    """One edit, somewhere: the place is drawn first, or long lists of names would win every time."""
+    """One edit, somewhere: the place is drawn first, or what has many alternatives would win every time."""
     tree = ast.parse(source)
-    node, field, value = rng.choice(rng.choice([place for place in edits(tree) if place]))
-    setattr(node, field, value)
+    places = [(node, field) for node in ast.walk(tree) for field, _ in ast.iter_fields(node)]
+    names = sorted(names_in(tree))
+    values: list[object] = []
+    while not values:
+        node, field = rng.choice(places)
+        values = edits(node, field, names, rng)
+    setattr(node, field, rng.choice(values))
     try:
         return ast.unparse(tree)
     except Exception:  # a tree that no text can have
         return source
 
 
-def edits(tree: ast.AST) -> Iterator[list[tuple[ast.AST, str, object]]]:
-    """For each place in the tree what could stand there: the node, its field, the new value."""
-    names = sorted(_names(tree))
-    for node in ast.walk(tree):
-        for field, value in ast.iter_fields(node):
-            if not isinstance(value, list):
-                yield [(node, field, new) for new in instead_of(value, names)]
-                continue
-            for n, part in enumerate(value):
-                before, after = value[:n], value[n + 1 :]
-                yield [(node, field, [*before, new, *after]) for new in instead_of(part, names)]
-                if isinstance(node, ast.Module | ast.Compare | ast.comprehension | ast.ListComp | ast.GeneratorExp):
-                    continue  # they cannot lose a part
-                dropped = [*before, *after] or ([ast.Pass()] if field == "body" else [])
-                yield [(node, field, dropped)]
-                if after:
-                    yield [(node, field, [*before, after[0], part, *after[1:]])]
-                if after and isinstance(part, ast.For):  # what follows a loop slips into it
-                    loop = ast.For(part.target, part.iter, [*part.body, after[0]], [])
-                    yield [(node, field, [*before, loop, *after[1:]])]
+def edits(node: ast.AST, field: str, names: list[str], rng: random.Random) -> list[object]:
+    """What a field of a node could hold in place of what it holds; of a list, one part is edited."""
+    value = getattr(node, field)
+    if not isinstance(value, list):
+        return instead_of(value, names)
+    if not value:
+        return []
+    n = rng.randrange(len(value))
+    before, part, after = value[:n], value[n], value[n + 1 :]
+    new = [[*before, other, *after] for other in instead_of(part, names)]
+    if isinstance(node, NOT_A_LIST):
+        return new
+    if not isinstance(part, ast.arg):  # with a parameter less the check never gets to call it
+        new.append([*before, *after] or ([ast.Pass()] if field == "body" else []))
+    if after and not isinstance(part, ast.Assign):  # what gets a value late is an error, and little else
+        new.append([*before, after[0], part, *after[1:]])
+    if after and isinstance(part, ast.For):  # what follows a loop slips into it
+        new.append([*before, ast.For(part.target, part.iter, [*part.body, after[0]], []), *after[1:]])
+    return new
 
 
-def _names(tree: ast.AST) -> set[str]:
+def names_in(tree: ast.AST) -> set[str]:
     """The parameters and whatever gets a value."""
     parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return parameters | {
@@ -136,19 +143,19 @@ def instead_of(node: object, names: list[str]) -> list[object]:
             others = [name for name in names if name != id] if id in names else related(id)
             return [ast.Name(other) for other in others]
         case ast.BinOp(left, op, right):
-            operators = [kind() for kind in OPERATORS if not isinstance(op, kind)]
-            # No power of two sizes: it could be a matrix larger than the machine.
+            # One size to the power of another could be the side of a matrix that no machine can hold.
             safe = isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
-            others = [ast.BinOp(left, new, right) for new in operators if safe or not isinstance(new, ast.Pow)]
+            operators = [kind for kind in OPERATORS if kind is not type(op) and (safe or kind is not ast.Pow)]
+            others = [ast.BinOp(left, kind(), right) for kind in operators]
             return [ast.BinOp(right, op, left), left, right, *others]
         case ast.AugAssign(target, op, value):
-            operators = [kind() for kind in OPERATORS[:3] if not isinstance(op, kind)]
-            return [ast.Assign([target], value, lineno=0), *(ast.AugAssign(target, new, value) for new in operators)]
+            others = [ast.AugAssign(target, kind(), value) for kind in OPERATORS[:3] if kind is not type(op)]
+            return [ast.Assign([target], value, lineno=0), *others]
         case ast.UnaryOp(operand=operand):
             return [operand]
         case ast.Compare(left, ops, comparators):
-            operators = [kind() for kind in COMPARISONS if not isinstance(ops[0], kind)]
-            return [ast.Compare(left, [new, *ops[1:]], comparators) for new in operators]
+            others = [kind for kind in COMPARISONS if kind is not type(ops[0])]
+            return [ast.Compare(left, [kind(), *ops[1:]], comparators) for kind in others]
         case ast.IfExp(test, body, orelse):
             return [ast.IfExp(test, orelse, body), body, orelse]
         case ast.Call(ast.Attribute(value=ast.expr() as link)) if ast.unparse(link) not in MODULES:
@@ -174,23 +181,26 @@ def related(name: str) -> list[str]:
 
 
 def compiled(source: str, exercise: Exercise) -> Callable[..., object] | None:
-    """The function, among its module's names; None where Python would not even read it."""
-    file = f"<{exercise.id} {len(linecache.cache)}>"
+    """The function, among its module's names; None where Python would not even read it, or misses a name."""
+    tree = ast.parse(source)
     space = dict(vars(sys.modules[exercise.reference.__module__]))
-    name = ast.parse(source).body[0].name  # type: ignore[attr-defined]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if used - names_in(tree) - space.keys() - vars(builtins).keys():
+        return None
+    file = f"<{exercise.id} {len(linecache.cache)}>"
     try:
         with warnings.catch_warnings(action="ignore"):
             exec(compile(source, file, "exec"), space)
     except SyntaxError:
         return None
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # errors quote lines
-    return space[name]  # type: ignore[return-value]
+    return space[tree.body[0].name]  # type: ignore[attr-defined, return-value]
 
 
 # ----------------------------------------------------------------------------------------- the domain
 
 SIZES = range(1, 9)
-SAMPLE = 400  # where all sizes of 1 to 8 would be too many: how many beside those of 1 to 3
+SAMPLE = 400  # where there are too many combinations of sizes: how many beside those of 1 to 3
 
 
 def domain(exercise: Exercise) -> Iterator[Case]:
@@ -200,14 +210,12 @@ def domain(exercise: Exercise) -> Iterator[Case]:
     return (case if isinstance(case, Case) else Case(case) for case in DOMAINS[exercise.id](rng, generator))
 
 
-def some_sizes(axes: int, rng: random.Random) -> list[tuple[int, ...]]:
-    """All of 1 to 3, and a sample of the rest: the full product over five or six axes is out of reach."""
-    small = list(itertools.product(range(1, 4), repeat=axes))
-    return small + [tuple(rng.choices(SIZES, k=axes)) for _ in range(SAMPLE)]
-
-
-def all_sizes(axes: int) -> Iterator[tuple[int, ...]]:
-    return itertools.product(SIZES, repeat=axes)
+def all_sizes(axes: int, rng: random.Random) -> list[tuple[int, ...]]:
+    """Every combination for up to three axes. Six have 262,144: of these all of 1 to 3, and a sample."""
+    if axes <= 3:
+        return list(itertools.product(SIZES, repeat=axes))
+    small = itertools.product(range(1, 4), repeat=axes)
+    return [*small, *(tuple(rng.choices(SIZES, k=axes)) for _ in range(SAMPLE))]
 
 
 def counted(*sizes: int) -> Tensor:
@@ -216,7 +224,7 @@ def counted(*sizes: int) -> Tensor:
 
 def _matrices(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
     """For heads_reaching: half of W_O zero, in single entries or in whole heads."""
-    for h, d_v, d_model in all_sizes(3):
+    for h, d_v, d_model in all_sizes(3, rng):
         knobs = torch.randn(h, d_v, d_model, generator=generator)
         knobs *= torch.rand(knobs.shape, generator=generator) < rng.choice((0.2, 0.6))
         knobs *= torch.rand(h, 1, d_model, generator=generator) < 0.7
@@ -224,19 +232,20 @@ def _matrices(rng: random.Random, generator: torch.Generator) -> Iterable[object
 
 
 def _reports(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
-    """For same_sum: random reports, and by turns those in which a step can vanish."""
+    """For same_sum: of all sizes and scales, and often such that a careless step is lost beside them."""
     for h, T, d_v in itertools.product(range(2, 9), SIZES, SIZES):
         z = torch.randn(h, T, d_v, generator=generator)
-        alone = torch.zeros_like(z)
-        alone[rng.randrange(h)] = z[0]
-        alike = z[:1].repeat(h, 1, 1)
         ones = torch.ones_like(z)
-        yield (z,)
-        yield (rng.choice([alone, alike, 0 * z, ones, -ones, 1000 * z, z / 1000, z + 100]),)
+        alike = z[:1].repeat(h, 1, 1)
+        alone, spike = torch.zeros_like(z), torch.zeros_like(z)
+        alone[rng.randrange(h)] = z[0]
+        spike[rng.randrange(h), rng.randrange(T), rng.randrange(d_v)] = 1
+        special = (alike, alone, spike, ones, 0 * z, z - z.mean(dim=0), z + 100)
+        yield (rng.choice((z, *special)) * rng.choice((1, -1, 0.001, 1000, 1e6, -1e6)),)
 
 
-def _models() -> Iterable[object]:
-    for d_model, h, kv, d_head in all_sizes(4):
+def _models(rng: random.Random) -> Iterable[object]:
+    for d_model, h, kv, d_head in all_sizes(4, rng):
         if h % kv == 0:
             yield from ((d_model, h, kv, d_head, bias) for bias in (True, False))
 
@@ -251,50 +260,50 @@ def _devices(rng: random.Random) -> Iterable[object]:
 
 
 def _layers(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
-    for B, h, T, d_v, d_model in some_sizes(5, rng):
+    for B, h, T, d_v, d_model in all_sizes(5, rng):
         yield tuple(torch.randn(s, generator=generator) for s in ((B, h, T, d_v), (d_model, h * d_v)))
 
 
 def _crossings(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
-    for B, h, T_q, T_k, d_k, d_v in some_sizes(6, rng):
+    for B, h, T_q, T_k, d_k, d_v in all_sizes(6, rng):
         sizes = ((B, T_q, h * d_k), (B, T_k, h * d_k), (B, T_k, h * d_v))
         yield (*(torch.randn(s, generator=generator) for s in sizes), h)
 
 
 def _shards(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
-    for B, T, d_model, machines in some_sizes(4, rng):
+    for B, T, d_model, machines in all_sizes(4, rng):
         widths = rng.choices(SIZES, k=machines)
         z = [torch.randn(B, T, width, generator=generator) for width in widths]
         w = [torch.randn(width, d_model, generator=generator) for width in widths]
         yield z, w, rng.choice((None, torch.randn(d_model, generator=generator)))
 
 
-def _attended(generator: torch.Generator) -> Iterable[object]:
-    return (tuple(torch.randn(3, *s, generator=generator).unbind()) for s in all_sizes(4))
+def _attended(rng: random.Random, generator: torch.Generator) -> Iterable[object]:
+    return (tuple(torch.randn(3, *s, generator=generator).unbind()) for s in all_sizes(4, rng))
 
 
-def _z_in_two_orders() -> Iterable[object]:
+def _z_in_two_orders(rng: random.Random) -> Iterable[object]:
     """For merge_heads: in memory heads lie before tokens, or as the fused kernel leaves them, after."""
-    for B, h, T, d in all_sizes(4):
+    for B, h, T, d in all_sizes(4, rng):
         yield (counted(B, h, T, d) if (B + T) % 2 else counted(B, T, h, d).transpose(1, 2),)
 
 
 DOMAINS: dict[str, Callable[[random.Random, torch.Generator], Iterable[object]]] = {
     "head_slice": lambda rng, generator: itertools.product(range(9), SIZES),
     "heads_reaching": _matrices,
-    "sum_as_matrix": lambda rng, generator: all_sizes(2),
+    "sum_as_matrix": lambda rng, generator: all_sizes(2, rng),
     "same_sum": _reports,
     "output_block": lambda rng, generator: (
-        (counted(o, h * c), i, h) for o, h, c in all_sizes(3) for i in range(h)
+        (counted(o, h * c), i, h) for o, h, c in all_sizes(3, rng) for i in range(h)
     ),
     "contributions": _layers,
     "rotate_heads_weight": lambda rng, generator: itertools.product(range(3, 9), SIZES),
-    "attention_params": lambda rng, generator: _models(),
-    "journey_shapes": lambda rng, generator: ((B, T, h * d, h) for B, T, h, d in all_sizes(4)),
-    "split_heads": lambda rng, generator: ((counted(B, T, h * d), h) for B, T, h, d in all_sizes(4)),
-    "merge_heads": lambda rng, generator: _z_in_two_orders(),
+    "attention_params": lambda rng, generator: _models(rng),
+    "journey_shapes": lambda rng, generator: ((B, T, h * d, h) for B, T, h, d in all_sizes(4, rng)),
+    "split_heads": lambda rng, generator: ((counted(B, T, h * d), h) for B, T, h, d in all_sizes(4, rng)),
+    "merge_heads": lambda rng, generator: _z_in_two_orders(rng),
     "repair": _crossings,
-    "batch_the_loop": lambda rng, generator: _attended(generator),
+    "batch_the_loop": _attended,
     "fair_timer": lambda rng, generator: _devices(rng),
     "row_parallel": _shards,
 }
@@ -330,8 +339,8 @@ def right_on(exercise: Exercise, answer: Callable[..., object], case: Case, want
             right = equal(value, wanted, exercise.any_float)
     except Exception:
         return False
-    tensors = [(now, was) for now, was in zip(inputs, case.inputs, strict=True) if isinstance(was, Tensor | list)]
-    return right and all(equal(now, was) for now, was in tensors)
+    pairs = zip(inputs, case.inputs, strict=True)
+    return right and all(equal(now, was) for now, was in pairs if isinstance(was, Tensor | list))
 
 
 def equal(value: object, wanted: object, any_float: bool = False) -> bool:
@@ -340,7 +349,9 @@ def equal(value: object, wanted: object, any_float: bool = False) -> bool:
         assert isinstance(value, Tensor)
         if any_float and value.is_floating_point():
             value = value.to(wanted.dtype)
-        return value.shape == wanted.shape and torch.allclose(value, wanted, rtol=1e-4, atol=1e-5)
+        if value.shape != wanted.shape or value.dtype != wanted.dtype:
+            return False
+        return torch.equal(value, wanted) or torch.allclose(value, wanted, rtol=1e-4, atol=1e-5)
     if isinstance(wanted, slice):
         assert isinstance(value, slice)
         return range(99)[value] == range(99)[wanted]

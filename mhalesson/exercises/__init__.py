@@ -38,7 +38,7 @@ class Tried:
 _tried: dict[str, Tried] = {}
 
 
-def check(name: str, answer: object) -> None:
+def check(name: object = None, answer: object = None) -> None:
     """Print what a learner's function does: one line, and a second one of evidence at most. Never raises.
 
     ○ is an untouched stub, ✓ a right answer, ✗ a wrong one, with the mistake by name where it is known.
@@ -51,12 +51,13 @@ def check(name: str, answer: object) -> None:
         return
     verdict = judge(exercise, answer)
     print(verdict)
-    if verdict.mark != "○":
-        tried = _tried.setdefault(name, Tried())
-        tried.mark, tried.times = verdict.mark, tried.times + 1
+    if verdict.mark != "○" and callable(answer):
+        tried = _tried.setdefault(exercise.id, Tried())
+        tried.mark = "✓" if tried.mark == "✓" else verdict.mark  # once solved, free to play
+        tried.times += 1
 
 
-def hint(name: str) -> None:
+def hint(name: object = None) -> None:
     """Print the next hint for an exercise, one step further with each call.
 
     >>> hint("row_parallel")
@@ -64,14 +65,16 @@ def hint(name: str) -> None:
     """
     if not (exercise := _find(name)):
         return
-    tried = _tried.setdefault(name, Tried())
+    tried = _tried.setdefault(exercise.id, Tried())
     total = len(exercise.hints)
     tried.hints = min(tried.hints + 1, total)
-    last = f'\n(That was the last one. solution("{name}") shows a way.)' if tried.hints == total else ""
+    last = (
+        f'\n(That was the last one. solution("{exercise.id}") shows a way.)' if tried.hints == total else ""
+    )
     print(f"Hint {tried.hints} of {total}: {exercise.hints[tried.hints - 1]}{last}")
 
 
-def solution(name: str) -> None:
+def solution(name: object = None) -> None:
     """Print one right answer, ready to be pasted into the cell.
 
     >>> solution("contributions")
@@ -82,15 +85,19 @@ def solution(name: str) -> None:
     """
     if not (exercise := _find(name)):
         return
-    _tried.setdefault(name, Tried()).solution = True
+    _tried.setdefault(exercise.id, Tried()).solution = True
     source = inspect.getsource(exercise.reference).strip()
-    print(source.replace(f"def {name}(", f"def my_{name}(", 1))
+    print(source.replace(f"def {exercise.id}(", f"def my_{exercise.id}(", 1))
 
 
 def progress() -> None:
-    """Print one line about the exercises of the pages that this kernel has run, to be pasted to a teacher."""
-    pages = sorted({EXERCISES[name].page for name in _tried}) or sorted({e.page for e in EXERCISES.values()})
-    print(f"mhalesson {mhalesson.__version__} · " + " · ".join(_progress_of(page) for page in pages))
+    """Print one line about the exercises that this kernel has seen, to be pasted to a teacher.
+
+    ✓ is solved, ✗ tried and not solved yet, ○ not tried.
+    """
+    pages = sorted({EXERCISES[name].page for name in _tried})
+    seen = " · ".join(map(_progress_of, pages)) or "no exercise checked since this kernel started"
+    print(f"mhalesson {mhalesson.__version__} · {seen}")
 
 
 def _progress_of(page: str) -> str:
@@ -114,8 +121,11 @@ def _find(name: object) -> Exercise | None:
     """The exercise of that name; if there is none, say so and name the closest."""
     if isinstance(name, str) and name in EXERCISES:
         return EXERCISES[name]
-    close = difflib.get_close_matches(str(name), EXERCISES, n=1)
-    suggestion = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(EXERCISES)}."
+    given = name if isinstance(name, str) else getattr(name, "__name__", "")
+    close = difflib.get_close_matches(str(given).removeprefix("my_"), EXERCISES, n=1)
+    suggestion = (
+        f'did you mean "{close[0]}"?' if close else 'names are such as "head_slice", and stand on the page.'
+    )
     shown = f'"{name}"' if isinstance(name, str) else f"of type {type(name).__name__}"
     print(f"✗ There is no exercise {shown}; {suggestion}")
     return None

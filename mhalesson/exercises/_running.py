@@ -5,6 +5,7 @@ import linecache
 import random
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -20,8 +21,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (
         RuntimeError,
         "view size is not compatible",
-        "`view` keeps the memory as it is, and there the numbers of one row do not lie in one piece, "
-        "since an axis has been moved",
+        "`view` needs the numbers of a row in one piece of memory, and here they are not",
     ),
     (
         RuntimeError,
@@ -35,8 +35,13 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     ),
     (
         RuntimeError,
-        r"batch2 tensor to be: \[(.*?)\] but got: \[(.*?)\]",
-        "a batched product met ({1}) where its left side asks for ({0})",
+        r"batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]",
+        "a product met a right side of {1} rows, and its left side has {0} columns; both must be equal",
+    ),
+    (
+        RuntimeError,
+        r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)",
+        "it writes {1} numbers into a place for {0}",
     ),
     (
         RuntimeError,
@@ -61,7 +66,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
         "axis {1} has {2} places, counted from 0, so there is no {0}",
     ),
     (IndexError, "too many indices", "it names more axes than the tensor has"),
-    (IndexError, r"(list|tuple) index out of range", "the {0} has no such place; places count from 0"),
+    (IndexError, r"(list|tuple) index out of range", "the {0} has no such place"),
     (
         UnboundLocalError,
         r"variable '(\w+)'",
@@ -70,7 +75,8 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (
         NameError,
         r"name '(\w+)' is not defined",
-        "nothing here is called `{0}`: a slip of the pen, a missing import, or a cell that has not run",
+        "nothing here is called `{0}`, and the function is not given it: a slip of the pen, a missing "
+        "import, or a cell that has not run",
     ),
     (ModuleNotFoundError, r"No module named '([\w.]+)'", "there is no module `{0}` here"),
     (
@@ -78,7 +84,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
         r"'NoneType' object has no attribute '(\w+)'",
         "`.{0}` is asked of None, which is nothing",
     ),
-    (AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "a {0} has no `.{1}`"),
+    (AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "something of type {0} has no `.{1}`"),
     (TypeError, "ellipsis", "a `...` still stands where a value is needed"),
     (TypeError, "NoneType", "it goes on with None, which is what a function without `return` hands over"),
     (
@@ -87,10 +93,30 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
         "round brackets follow a {0}, which cannot be called",
     ),
     (TypeError, r"'(\w+)' object is not subscriptable", "square brackets follow a {0}, which has no places"),
+    (
+        TypeError,
+        "indices must be integers|cannot be interpreted as an integer|must be tuple of ints",
+        "a place or a size is not a whole number; `/` makes a float, `//` does not",
+    ),
+    (
+        RuntimeError,
+        "Boolean value of Tensor",
+        "`if`, `and`, `or` or `not` got many truths at once (whether there is a tensor at all: `is not "
+        "None`)",
+    ),
+    (RuntimeError, "Number of dimensions of repeat", "`repeat` wants a number for every axis of the tensor"),
+    (ValueError, "too many values to unpack", "a shape or a list has more parts than there are names for"),
+    (ValueError, "not enough values to unpack", "a shape or a list has fewer parts than there are names for"),
+    (TypeError, r"missing \d+ required", "it calls something without all it needs"),
+    (
+        TypeError,
+        r"takes (?:from )?\d+.* but \d+ (?:was|were) given",
+        ("it calls something with more than it takes"),
+    ),
     (ZeroDivisionError, "", "it divides by zero"),
     (RecursionError, "", "it calls itself without end"),
     (NotImplementedError, "", "it says of itself that it is not written yet"),
-    (AssertionError, "", "an `assert` of its own does not hold"),
+    (AssertionError, "^$", "an `assert` does not hold"),
     (MemoryError, "", "it asks for more memory than there is"),
     (SystemExit, "", "it asks Python to quit"),
 ]
@@ -102,42 +128,71 @@ class TimeUp(BaseException):
 
 def in_words(error: BaseException, answer: Callable[..., object]) -> str:
     """What an error in the answer means, and in which line of it: one sentence."""
-    message = " ".join(str(error).split())
+    message = " ".join(str(error)[:1000].split())
     for kind, pattern, words in MEANINGS:
         if isinstance(error, kind) and (found := re.search(pattern, message)):
             meaning = words.format(*found.groups())
             break
     else:
         short = message if len(message) <= 100 else message[:99] + "…"
-        meaning = f"{type(error).__name__}: {short}" if short else type(error).__name__
+        meaning = f"{type(error).__name__}: {short.rstrip('.')}" if short else type(error).__name__
     own_file = getattr(getattr(answer, "__code__", None), "co_filename", None)
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file
     ]
-    line = linecache.getline(own_file, lines[-1]).split("#")[0].strip() if lines else ""
-    return f"It stopped with an error{f' in `{line}`' if 0 < len(line) <= 70 else ''}: {meaning}."
+    line = linecache.getline(own_file, lines[-1]).split("  #")[0].strip() if lines else ""
+    line = line if len(line) <= 60 else line[:59] + "…"
+    return f"It stopped with an error{f' in `{line}`' if line else ''}: {meaning}."
+
+
+def plain_session() -> None:
+    """float32 on the CPU, gradients on, one thread (the tensors are tiny): whatever a notebook has set."""
+    torch.set_default_dtype(torch.float32)
+    if torch.get_default_device().type != "cpu":
+        torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(1)
 
 
 @contextmanager
 def quietly() -> Iterator[io.StringIO]:
-    """Keep back what is printed and warned; leave the session's random numbers as they were."""
+    """Keep back what is printed and warned, and leave the session as it was.
+
+    That is: random numbers, torch's settings (type, device, gradients, threads, determinism), NumPy's error
+    handling, and the depth of recursion. Other settings that an answer changes stay changed.
+    """
     printed = io.StringIO()
+    dtype, device, threads = torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
+    gradients, deterministic = torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - the generator that all code shares
+    depth = sys.getrecursionlimit()
     try:
         with (
             redirect_stdout(printed),
             redirect_stderr(printed),
             warnings.catch_warnings(),
             torch.random.fork_rng(devices=[]),
+            torch.autocast("cpu", enabled=False),
+            np.errstate(all="ignore"),
         ):
             warnings.simplefilter("ignore")
+            plain_session()
             random.seed(0)
             np.random.seed(0)  # noqa: NPY002
             torch.default_generator.manual_seed(0)
             yield printed
     finally:
+        plain_session()
+        torch.set_default_dtype(dtype)
+        if device.type != "cpu":
+            torch.set_default_device(device)
+        torch.set_grad_enabled(gradients)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_num_threads(threads)
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
+        sys.setrecursionlimit(depth)
 
 
 @contextmanager

@@ -38,29 +38,39 @@ def _block(weight, i, num_heads, first=0, width_of=1, more=0):
 
 
 def _draw_weights(rng: random.Random) -> list[Case]:
-    h, d_v, d_model = distinct(rng, h=3, d_v=2, d_model=4)
-    cases = []
-    for heads, width, out, i in (
-        (h, d_v, d_model, h - 1),
-        (h, d_v, d_model, 0),
-        (h, d_v, d_model, 1),
-        (h, d_v, h * d_v, rng.randrange(h)),  # square, as in most models
-        (h, d_v, h * d_model, h - 1),  # rows and columns both divide by h
-        (h, 1, d_model, 1),
-        (1, d_v, d_model, 0),
+    h, d_v = distinct(rng, h=3, d_v=2)
+    tall = h * d_v + rng.randint(1, 5)  # d_model, the rows of weight
+    low = rng.choice([n for n in range(2, h * d_v) if n not in (h, d_v)])
+    middle = rng.randrange(1, h - 1)
+
+    def case(h: int, d_v: int, d_model: int, i: int) -> Case:
+        weight, _ = coded(o=d_model, h=h, c=d_v)
+        names = [
+            f"head {n}, channel {c}, output {o}" for o in range(d_model) for n in range(h) for c in range(d_v)
+        ]
+        return Case((weight.flatten(1), i, h), ["0", *names])
+
+    first = case(h, d_v, tall, middle)
+    twin = Case((-2 * first.inputs[0], *first.inputs[1:]))  # type: ignore[operator]
+    sizes = [(h, d_v, tall, 0), (h, d_v, low, h - 1), (h, d_v, h * d_v, middle)]  # square, as in most models
+    sizes += [
+        (h, d_v, h * tall, h - 1),
+        (h, d_v, h * low, 1),
+        (h, 1, tall, 1),
+        (1, d_v, low, 0),
         (h, d_v, 1, h - 1),
-    ):
-        weight, names = coded(o=out, h=heads, c=width)
-        cases.append(Case((weight.flatten(1), i, heads), names))
-    twin = Case((-cases[0].inputs[0], *cases[0].inputs[1:]))  # type: ignore[operator]
-    return [cases[0], twin, *cases[1:]]
+    ]
+    return [first, twin, *(case(*s) for s in sizes)]
 
 
 OUTPUT_BLOCK = Exercise(
     page="03",
     stub='''
 def my_output_block(weight, i, num_heads):
-    """Block i of W_O, (d_v, d_model), cut from weight (d_model, h·d_v), which nn.Linear stores."""
+    """Block i of W_O, (d_v, d_model).
+
+    It is cut from what nn.Linear stores: weight (d_model, h·d_v).
+    """
     ...
 ''',
     reference=output_block,
@@ -85,6 +95,24 @@ def my_output_block(weight, i, num_heads):
             lambda weight, i, num_heads: weight[
                 i * (weight.shape[1] // num_heads) : (i + 1) * (weight.shape[1] // num_heads)
             ],
+        ),
+        Mistake(
+            "d_v rows, turned",
+            "It cuts d_v rows out of weight and turns them over. The rows are output channels; the "
+            "channels of a head are columns.",
+            lambda weight, i, num_heads: (
+                weight[i * (weight.shape[1] // num_heads) : (i + 1) * (weight.shape[1] // num_heads)].T
+            ),
+        ),
+        Mistake(
+            "block 0 always",
+            "It gives block 0 whatever i is.",
+            lambda weight, i, num_heads: output_block(weight, 0, num_heads),
+        ),
+        Mistake(
+            "last block always",
+            "It gives the last block whatever i is.",
+            lambda weight, i, num_heads: output_block(weight, num_heads - 1, num_heads),
         ),
         Mistake(
             "on its side",
@@ -216,7 +244,8 @@ def _draw_layers(rng: random.Random) -> list[Case]:
         return Case((z, weight))
 
     sizes = [(B, h, T, d_v, d_model)] * 2 + [(1, h, T, d_v, h * d_v), (B, h, 1, d_v, d_model)]
-    return [case(*s) for s in [*sizes, (B, 1, T, d_v, d_model), (B, h, T, 1, d_model), (B, h, h, d_v, 1)]]
+    sizes += [(B, 1, T, d_v, d_model), (B, h, T, 1, d_model), (B, h, h, d_v, 1), (B, h, T, d_v, h * d_v + 2)]
+    return [case(*s) for s in sizes]
 
 
 CONTRIBUTIONS = Exercise(
@@ -225,8 +254,8 @@ CONTRIBUTIONS = Exercise(
 def my_contributions(z, weight):
     """What each head adds to the stream, (B, h, T, d_model), for z (B, h, T, d_v).
 
-    weight (d_model, h·d_v) is what nn.Linear stores. Summed over h, this is the layer's
-    output without its bias.
+    weight (d_model, h·d_v) is what nn.Linear stores. Summed over h, the result is
+    the layer's output without its bias.
     """
     ...
 ''',
@@ -258,13 +287,38 @@ def my_contributions(z, weight):
         ),
         Mistake(
             "token before head",
-            "The numbers are right, with tokens before heads: (B, T, h, d_model).",
+            "Tokens stand before heads: (B, T, h, d_model).",
             partial(_contributions, order="btho"),
         ),
         Mistake(
             "block 0 for all",
             "Every head goes through block 0; each has a block of its own.",
             partial(_contributions, blocks_of=lambda blocks: blocks[:1].expand_as(blocks)),
+        ),
+        Mistake(
+            "heads before batch",
+            "The heads stand before the batch: (h, B, T, d_model).",
+            partial(_contributions, order="hbto"),
+        ),
+        Mistake(
+            "report of head 0 for all",
+            "Every block gets the report of head 0; each head has a report of its own.",
+            lambda z, weight: contributions(z[:, :1].expand_as(z), weight),
+        ),
+        Mistake(
+            "head 0 missing",
+            "Head 0 is missing from the result.",
+            lambda z, weight: contributions(z, weight)[:, 1:],
+        ),
+        Mistake(
+            "last head missing",
+            "The last head is missing from the result.",
+            lambda z, weight: contributions(z, weight)[:, :-1],
+        ),
+        Mistake(
+            "head 0 only",
+            "It returns what head 0 adds, without the others.",
+            lambda z, weight: contributions(z, weight)[:, :1],
         ),
         Mistake(
             "blocks in reverse",
@@ -354,6 +408,13 @@ def _block_by_block(num_heads, d_v):
     return W
 
 
+def _ones_at_heads(num_heads, d_v):
+    W = torch.zeros(num_heads * d_v, num_heads * d_v)
+    for head in range(num_heads):
+        W[head, (head + 1) % num_heads] = 1
+    return W
+
+
 def _draw_rotations(rng: random.Random) -> list[Case]:
     h, d_v = distinct(rng, h=4, d_v=2)
     return [Case(sizes) for sizes in ((h, d_v), (d_v + 2, h), (h, 1), (3, 3), (5, 4))]
@@ -367,10 +428,10 @@ ROTATE_HEADS_WEIGHT = Exercise(
     page="03",
     stub='''
 def my_rotate_heads_weight(num_heads, d_v):
-    """A W_O of the maths, (h·d_v, h·d_v), that hands every report on by one slot.
+    """A W_O as in y = z_cat W_O, (h·d_v, h·d_v), that hands every report on by one slot.
 
-    z_cat @ W has the report of head i in slot i + 1, and that of the last head in slot 0.
-    There are at least three heads.
+    Slot i is the channels of head i in z_cat. z_cat @ W has the report of head i in
+    slot i + 1, and that of the last head in slot 0. There are at least three heads.
     """
     ...
 ''',
@@ -447,6 +508,18 @@ def my_rotate_heads_weight(num_heads, d_v):
             lambda num_heads, d_v: torch.kron(torch.eye(d_v), torch.eye(num_heads).roll(1, dims=1)),
         ),
         Mistake(
+            "heads for channels",
+            "It places one 1 for each head, at head numbers; a head is d_v channels wide.",
+            _ones_at_heads,
+        ),
+        Mistake(
+            "first channels only",
+            "It moves only the first channel of each head.",
+            lambda num_heads, d_v: torch.diag((torch.arange(num_heads * d_v) % d_v == 0).float()).roll(
+                d_v, dims=1
+            ),
+        ),
+        Mistake(
             "kept and moved",
             "Every report is moved on and stays where it was as well.",
             lambda num_heads, d_v: rotate_heads_weight(num_heads, d_v) + _eye(num_heads, d_v),
@@ -511,23 +584,25 @@ def _count(
     num_kv_heads,
     d_head,
     bias,
+    width="d_head",
     kv="kv heads",
+    kv_bias="as k and v",
     o="h·d_head",
     o_bias="d_model",
     when="asked",
-    n_kv=2,
+    v="counted",
 ):
-    """The steps one by one: the widths, the bias of o, when biases count, and how many of k and v do."""
-    wide = num_heads * d_head
-    narrow = {"kv heads": num_kv_heads * d_head, "all heads": wide, "one head": d_head}[kv]
+    """The steps one by one: the widths, which matrices and which biases count, and when biases do."""
+    d = d_model // num_heads if width == "d_model / h" else d_head
+    wide = num_heads * d
+    narrow = {"kv heads": num_kv_heads * d, "all heads": wide, "one head": d}[kv]
+    both = {"counted": 2, "forgotten": 1, "weights forgotten": 1}[v]
     weights = (
-        d_model * (wide + n_kv * narrow) + {"h·d_head": wide, "d_model": d_model, "none": 0}[o] * d_model
+        d_model * (wide + both * narrow) + {"h·d_head": wide, "d_model": d_model, "none": 0}[o] * d_model
     )
-    biases = (
-        wide
-        + n_kv * narrow
-        + {"d_model": d_model, "h·d_head": wide, "each head": num_heads * d_model, "none": 0}[o_bias]
-    )
+    k_bias = {"as k and v": narrow, "as q": wide, "d_model": d_model}[kv_bias]
+    biases = {"d_model": d_model, "h·d_head": wide, "each head": num_heads * d_model, "none": 0}[o_bias]
+    biases += (d_model if kv_bias == "d_model" else wide) + (1 if v == "forgotten" else 2) * k_bias
     return weights + (biases if {"asked": bias, "never": False, "always": True}[when] else 0)
 
 
@@ -546,8 +621,8 @@ ATTENTION_PARAMS = Exercise(
 def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
     """How many numbers q_proj, k_proj, v_proj and o_proj hold together, as an int.
 
-    Biases count if bias is True. There may be fewer key and value heads than query heads,
-    and num_heads · d_head need not be d_model.
+    Biases count if bias is True. There may be fewer key and value heads than query
+    heads, and num_heads · d_head need not be d_model.
     """
     ...
 ''',
@@ -602,7 +677,51 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
         Mistake(
             "k or v missing",
             "It counts one of k_proj and v_proj, and there are both.",
-            partial(_count, n_kv=1),
+            partial(_count, v="forgotten"),
+        ),
+        Mistake(
+            "weights of k or v missing",
+            "It counts the weights of one of k_proj and v_proj only, though the biases of both.",
+            partial(_count, v="weights forgotten"),
+        ),
+        Mistake(
+            "d_head from d_model",
+            "It takes d_model / num_heads for the width of a head; d_head is given, and need not be that.",
+            partial(_count, width="d_model / h"),
+        ),
+        Mistake(
+            "four biases of d_model",
+            "It counts d_model biases for each projection; a bias belongs to an output, and q, k and v "
+            "have other widths.",
+            partial(_count, kv_bias="d_model"),
+        ),
+        Mistake(
+            "biases of k and v as of q",
+            "It counts as many biases for k and v as for q; they have num_kv_heads heads.",
+            partial(_count, kv_bias="as q"),
+        ),
+        Mistake(
+            "q and o square",
+            "It counts q and o as (d_model, d_model); they lead to and from h·d_head.",
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                2 * d_model * d_model
+                + 2 * d_model * num_kv_heads * d_head
+                + (2 * d_model + 2 * num_kv_heads * d_head if bias else 0)
+            ),
+        ),
+        Mistake(
+            "FLOPs",
+            "It counts two for every number: those are the FLOPs of a token, not the parameters.",
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                2 * attention_params(d_model, num_heads, num_kv_heads, d_head, bias)
+            ),
+        ),
+        Mistake(
+            "nothing without bias",
+            "Where bias is False it counts nothing at all; the weights are there.",
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                attention_params(d_model, num_heads, num_kv_heads, d_head, bias) if bias else 0
+            ),
         ),
         Mistake(
             "heads times whole layers",
@@ -648,4 +767,4 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
     stretch=True,
 )
 
-EXERCISES = (OUTPUT_BLOCK, CONTRIBUTIONS, ROTATE_HEADS_WEIGHT, ATTENTION_PARAMS)
+EXERCISES = (OUTPUT_BLOCK, CONTRIBUTIONS, ATTENTION_PARAMS, ROTATE_HEADS_WEIGHT)

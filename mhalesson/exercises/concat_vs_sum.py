@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
-from mhalesson.text import number
 
 # ---------------------------------------------------------------------------------- sum_as_matrix
 
@@ -34,7 +33,7 @@ SUM_AS_MATRIX = Exercise(
     page="02",
     stub='''
 def my_sum_as_matrix(num_heads, d_v):
-    """A matrix S (h·d_v, d_v) for which z_cat @ S is the sum of the heads' reports."""
+    """A matrix S (h·d_v, d_v): z_cat @ S is the sum of the heads' reports."""
     ...
 ''',
     reference=sum_as_matrix,
@@ -61,8 +60,8 @@ def my_sum_as_matrix(num_heads, d_v):
         ),
         Mistake(
             "interleaved",
-            "It repeats every row in its place, so a result adds up neighbours within one head, not the same "
-            "channel of all heads.",
+            "It repeats every row in its place, so a result adds up num_heads neighbours of z_cat, not "
+            "the same channel of all heads.",
             lambda num_heads, d_v: torch.eye(d_v).repeat_interleave(num_heads, dim=0),
         ),
         Mistake(
@@ -100,6 +99,16 @@ def my_sum_as_matrix(num_heads, d_v):
             "one identity",
             "It is a single identity (d_v, d_v); z_cat is num_heads times as long.",
             lambda num_heads, d_v: torch.eye(d_v),
+        ),
+        Mistake(
+            "two identities",
+            "It stacks two identities, whatever num_heads is.",
+            lambda num_heads, d_v: torch.eye(d_v).repeat(2, 1),
+        ),
+        Mistake(
+            "two wide",
+            "Its identities are always of size 2, as on the page; they should be of size d_v.",
+            lambda num_heads, d_v: torch.eye(2).repeat(num_heads, 1),
         ),
         Mistake(
             "one column",
@@ -167,22 +176,37 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
         return "z′ is of type (dtype) {}; z is {}.".format(*dtypes)
     if not moved.isfinite().all():
         return "z′ holds NaN or infinity, and such reports have no sum."
-    size = max(z.abs().max().item(), moved.abs().max().item())
+    largest, step = z.abs().max().item(), (moved - z).abs().max().item()
     off = (moved.double().sum(dim=0) - z.double().sum(dim=0)).abs()  # (T, d_v)
-    if off.max() > 1e-4 * size:
-        return (
-            f"The sum over the heads has changed, in {int((off > 1e-4 * size).sum())} of {off.numel()} "
-            "places."
-        )
-    step, largest = (moved - z).abs().max().item(), z.abs().max().item()
+    changed = off > _tolerance(z, moved)
+    if changed.any() and off.max() <= 1e-6 * step * len(z):
+        return "Its step is so large that rounding swallows the reports, and the sum with them."
+    if changed.any():
+        return f"The sum over the heads has changed, in {int(changed.sum())} of {off.numel()} places."
     if step == 0:
         return "The sum is the same, and so is every report: nothing has moved."
-    if step < 0.01 * largest:
-        return (
-            f"The sum is the same, but no report moves by more than {number(step)}, which is under 1 % of "
-            f"the largest entry, {number(largest)}."
-        )
+    if step < 0.0099 * largest:
+        return "The sum is the same, but the reports have moved by less than 1 % of the largest entry."
     return ""
+
+
+def _tolerance(z: Tensor, moved: Tensor) -> float:
+    """What rounding may do to a sum: a thousandth of the largest entry, or of the step where z is zero."""
+    return 1e-3 * (z.abs().max().item() or moved.abs().max().item())
+
+
+def _in_numbers(case: Case, inputs: tuple[object, ...], moved: object) -> str:
+    (z,) = case.inputs
+    assert isinstance(z, Tensor) and isinstance(moved, Tensor)
+    if moved.shape != z.shape:
+        return f"it should have the shape {tuple(z.shape)} and has {tuple(moved.shape)}"
+    off = (moved.double().sum(dim=0) - z.double().sum(dim=0)).abs()  # (T, d_v)
+    if (off > _tolerance(z, moved)).any() or not off.isfinite().all():
+        t, c = divmod(int(off.nan_to_num(nan=torch.inf).argmax()), z.shape[2])
+        sums = (f"{reports[:, t, c].double().sum().item():.6g}" for reports in (z, moved))
+        return "at token {}, channel {} the sum should be {} and is {}".format(t, c, *sums)
+    step, largest = (moved - z).abs().max().item(), z.abs().max().item()
+    return f"the largest entry is {largest:.6g}, and none has moved by more than {step:.6g}"
 
 
 def _draw_reports(rng: random.Random) -> list[Case]:
@@ -192,13 +216,24 @@ def _draw_reports(rng: random.Random) -> list[Case]:
     def reports(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
-    alike = reports(T, d_v).repeat(h, 1, 1)  # (h, T, d_v): all heads say the same
-    alone = torch.zeros(h, T, d_v)
+    alike = reports(T, d_v).repeat(h, 1, 1)  # (h, T, d_v)
+    alone, silent = torch.zeros(2, h, T, d_v)
     alone[0] = reports(T, d_v)
-    tensors = [reports(h, T, d_v), reports(h, T, d_v), alike, 1000 * reports(h, T, d_v), alone]
-    tensors += [torch.zeros(h, T, d_v), 0.001 * reports(h, T, d_v), reports(2, T, d_v), reports(h, 1, 1)]
-    tensors += [alike[:, :1, :1].clone(), torch.ones(2, 1, 1)]
-    return [Case((z,)) for z in tensors]
+    silent[1:] = 1000 * reports(h - 1, T, d_v)
+    notes = {
+        "the same from every head": (alike, alike[:, :1, :1].clone(), torch.ones(2, 1, 1)),
+        "in the thousands": (1000 * reports(h, T, d_v),),
+        "in the millions": (1e6 * reports(h, T, d_v),),
+        "in the thousandths": (0.001 * reports(h, T, d_v),),
+        "with reports from head 0 alone": (alone,),
+        "with head 0 silent": (silent,),
+        "all zeros": (torch.zeros(h, T, d_v),),
+        "−1 everywhere": (-torch.ones(h, T, d_v),),
+        "7 everywhere": (7 * torch.ones(h, T, d_v),),
+        "": (reports(2, T, d_v), reports(h, 1, 1)),
+    }
+    usual = [Case((reports(h, T, d_v),)) for _ in range(2)]
+    return usual + [Case((z,), note=note) for note, tensors in notes.items() for z in tensors]
 
 
 def _move(z, head=0, other=1, back=1.0, step=lambda z: z.abs().max() + 1):
@@ -218,9 +253,11 @@ SAME_SUM = Exercise(
     page="02",
     stub='''
 def my_same_sum(z):
-    """Other reports z′ for z (h, T, d_v), h ≥ 2, that have the same sum over the heads.
+    """Other reports z′ for z (h, T, d_v), h ≥ 2, with the same sum over the heads.
 
-    Whatever z is, some entry should move by at least 1 % of the largest entry of z.
+    Some entry should move by at least 1 % of the largest entry of z, whatever z is: all
+    zeros (then by anything), in the thousands, or with every head saying the same;
+    but not by so much that rounding swallows z.
     """
     ...
 ''',
@@ -269,6 +306,27 @@ def my_same_sum(z):
             "heads rolled",
             "It hands every report on to the next head. Where all heads say the same, nothing has moved.",
             lambda z: z.roll(1, dims=0),
+        ),
+        Mistake(
+            "heads rolled back",
+            "It hands every report on to the head before. Where all heads say the same, nothing has moved.",
+            lambda z: z.roll(-1, dims=0),
+        ),
+        Mistake(
+            "swapped through a view",
+            "Both heads end up with what head 1 said: z[0] is a view, overwritten before it was read again.",
+            lambda z: torch.cat([z[1:2], z[1:]]),
+        ),
+        Mistake(
+            "largest without sign",
+            "Its step is z.max() + 1, which is zero where the largest entry is −1.",
+            partial(_move, step=lambda z: z.max() + 1),
+        ),
+        Mistake(
+            "tokens against each other",
+            "It moves tokens against each other; the sum runs over the heads, so the sum of each token "
+            "moves.",
+            lambda z: _move(z.transpose(0, 1)).transpose(0, 1) if z.shape[1] > 1 else z[1:],
         ),
         Mistake(
             "two heads swapped",
@@ -327,14 +385,15 @@ def my_same_sum(z):
     hints=(
         "Two reports, [1, 2] and [3, 4]. Move the first by any step you like. What keeps the sum?",
         "Add a step to head 0 and take the same step from head 1, in a copy of z.",
-        "The step must be seen for every z: 1 vanishes beside 1000, and a multiple of z[0] may be zero. "
-        "z.abs().max() + 1 is always large enough.",
+        "The step must be seen for every z, and not swallow it: 1 vanishes beside 1000, and a multiple "
+        "of z[0] may be zero. z.abs().max() + 1 is always of the right size.",
     ),
     draw=_draw_reports,
     right="Other reports, the same sum: the sum has forgotten who said what.",
     shape="(h, T, d_v)",
     axes=("head", "token", "channel"),
     fault=_fault_of_same_sum,
+    evidence=_in_numbers,
 )
 
 EXERCISES = (SUM_AS_MATRIX, SAME_SUM)

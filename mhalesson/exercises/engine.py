@@ -5,18 +5,20 @@ does, and, where they differ, with what each catalogued mistake does, so the ver
 explains all results. What no catalogued mistake explains is named by the first place that differs.
 """
 
+import dis
 import functools
 import inspect
+import io
 import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 
 import torch
 from torch import Tensor
 
-from mhalesson.exercises._running import TimeUp, in_words, quietly, time_limit
+from mhalesson.exercises._running import TimeUp, in_words, plain_session, quietly, time_limit
 from mhalesson.exercises.forms import WIDE, Reader, Unreadable, a_tensor, read
 from mhalesson.text import index_codes, words
 
@@ -42,6 +44,7 @@ class Case:
 
     inputs: tuple[object, ...]
     names: Sequence[str] = ()
+    note: str = ""  # what is special about it, for the line of evidence
 
     def fresh(self) -> tuple[object, ...]:
         """The inputs again, untouched by what an earlier call did to them."""
@@ -67,7 +70,15 @@ class Verdict:
     mistakes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.mark} {self.says}" + (f"\n  {self.evidence}" if self.evidence else "")
+        return f"{self.mark} {_one_line(self.says)}" + (
+            f"\n  {_one_line(self.evidence)}" if self.evidence else ""
+        )
+
+
+def _one_line(text: str) -> str:
+    """Names and values come from the learner, and can be of any length."""
+    line = " ".join(text.split())
+    return line if len(line) <= 400 else line[:399] + "…"
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +123,20 @@ class Exercise:
 
 
 def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
-    """The verdict on an answer: the same one each time, and never an exception but the learner's own stop."""
+    """The verdict on an answer, with the learner's session as it was; raises only the learner's own stop.
+
+    The same answer gets the same verdict, unless it draws random numbers from a generator of its own.
+    """
+    try:
+        with quietly() as printed:
+            return _verdict(exercise, answer, seed, printed)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # from objects that fail when they are looked at, and the like
+        return Verdict("✗", "It does, or returns, something that cannot be judged.")
+
+
+def _verdict(exercise: Exercise, answer: object, seed: int, printed: io.StringIO) -> Verdict:
     if problem := not_a_function(answer):
         return Verdict("✗", problem)
     assert callable(answer)
@@ -122,53 +146,52 @@ def judge(exercise: Exercise, answer: object, seed: int = 0) -> Verdict:
         return Verdict("✗", problem)
 
     cases = cases_of(exercise, seed)
+    for case in cases:  # before the answer can change anything
+        wanted_for(exercise, case)
     outcomes: list[Outcome] = []
     try:
-        with quietly() as printed, time_limit(SECONDS):
+        with time_limit(SECONDS):
             for case in cases:
                 outcomes.append(outcome(exercise, answer, case))
             again = outcome(exercise, answer, cases[0])
             wrong = [n for n, made in enumerate(outcomes) if not is_right(exercise, cases[n], made)]
-            beyond = exercise.beyond(answer) if exercise.beyond and not wrong else ""
+            changed = _first_change(exercise, cases, outcomes)
+            beyond = exercise.beyond(answer) if exercise.beyond and not wrong and not changed else ""
     except TimeUp:
         unfinished = cases[min(len(outcomes), len(cases) - 1)]
-        return Verdict(
-            "✗", "It did not come to an end: is there a loop that never stops?", called(exercise, unfinished)
-        )
+        says = f"It was stopped after {SECONDS:g} seconds: is there a loop that never ends, or a real wait?"
+        return Verdict("✗", says, called(exercise, unfinished))
+    plain_session()
 
-    evidence = ""
-    changed = ""
-    for case, made in zip(cases, outcomes, strict=True):
-        if not changed and (name := _changed_input(exercise, case, made)):
-            changed = f"It changes its input `{name}` in place: the caller's tensor is no longer what it was."
-            evidence = called(exercise, case)
-    said = [changed] if changed else []
-    if not wrong:
+    said = [f"It changes its input `{changed}` in place."] if changed else []
+    kept = " (What it printed was kept back.)" if printed.getvalue() else ""
+    varies = not exercise.fault and not same(outcomes[0], again)
+    if not wrong and not varies:
         said += [beyond] if beyond else []
         if not said:
-            kept = " (What it printed was kept back.)" if printed.getvalue() else ""
             return Verdict("✓", exercise.right + kept)
-        return Verdict("✗", _joined(said), evidence, ("beyond",) if beyond else ())
+        return Verdict("✗", _joined(said) + kept, called(exercise, cases[0]))
 
-    found = recognised(exercise, outcomes, seed)
+    found = recognised(exercise, outcomes, seed) if wrong else ()
+    if varies and not found:
+        says = "Called twice with the same input, it gives two different results."
+        return Verdict("✗", says, called(exercise, cases[0]))
     # Of a recognised mistake the first result is the evidence, rather than the first error.
     n = next((n for n in wrong if found and not outcomes[n].problem), wrong[0])
     case, made = cases[n], outcomes[n]
     if found:
         said += [mistake.says for mistake in found]
-    elif not exercise.fault and not same(made, again):
-        return Verdict(
-            "✗",
-            "Called twice with the same input, it gives two different results.",
-            called(exercise, cases[0]),
-        )
     elif _ignores_its_input(exercise, cases, outcomes):
         said.append("It gives the same result whatever it is given.")
     elif printed.getvalue() and made.problem.startswith("It returned nothing"):
         said.append("It prints, but returns nothing (None): what is printed is seen, and lost to the caller.")
+        kept = ""
     else:
-        said.append(unexplained(exercise, case, made, cases, outcomes))
-    return Verdict("✗", _joined(said), first_difference(exercise, case, made), tuple(m.name for m in found))
+        said.append(unexplained(exercise, case, made, cases, outcomes) + _borrowed(answer))
+    named = tuple(mistake.name for mistake in found)
+    # Where an input has changed, its values no longer say where they came from.
+    evidence = first_difference(exercise, case, made, by_name=not changed)
+    return Verdict("✗", _joined(said) + kept, evidence, named)
 
 
 # ---------------------------------------------------------------------------------- before any call
@@ -180,7 +203,7 @@ def not_a_function(answer: object) -> str:
         return f"`{answer.__name__}` is a class; the check takes a function."
     if callable(answer):
         return ""
-    what = "None" if answer is None else f"{_article(type(answer).__name__)}"
+    what = "None" if answer is None else _article(type(answer).__name__)
     return f"This is {what}, not a function. Hand over the function itself, without calling it."
 
 
@@ -190,9 +213,14 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
         signature = inspect.signature(answer)
     except (TypeError, ValueError):  # some built-in functions do not say what they take
         return ""
+    names = list(signature.parameters)
+    swapped = names != list(exercise.parameters) and sorted(names) == sorted(exercise.parameters)
     try:
         signature.bind(*exercise.parameters)
+        fits = not swapped
     except TypeError:
+        fits = False
+    if not fits:
         takes = signature.replace(return_annotation=inspect.Signature.empty)
         asked = ", ".join(exercise.parameters)
         return f"It takes {takes}; it will be called with ({asked}), in this order."
@@ -201,14 +229,16 @@ def wrong_signature(exercise: Exercise, answer: Callable[..., object]) -> str:
 
 def _is_untouched(exercise: Exercise, answer: object) -> bool:
     """Does it do exactly what the stub does? Compared as compiled, so that comments do not count."""
+    if not isinstance(answer, FunctionType):
+        return False
     stub = exercise.untouched
-    return isinstance(answer, FunctionType) and _compiled(answer) == _compiled(stub)
+    return _compiled(answer.__code__, answer.__doc__) == _compiled(stub.__code__, stub.__doc__)
 
 
-def _compiled(function: FunctionType) -> tuple[object, ...]:
-    code = function.__code__
-    constants = tuple(c.co_code if inspect.iscode(c) else c for c in code.co_consts if c != function.__doc__)
-    return code.co_code, code.co_names, constants, code.co_varnames[code.co_argcount :]
+def _compiled(code: CodeType, docstring: str | None = None) -> tuple[object, ...]:
+    constants = code.co_consts[1:] if docstring is not None else code.co_consts
+    nested = tuple(_compiled(c) if inspect.iscode(c) else c for c in constants)
+    return code.co_code, code.co_names, nested, code.co_varnames[code.co_argcount :]
 
 
 # --------------------------------------------------------------------------------------- the results
@@ -258,7 +288,7 @@ def agree(a: object, b: object, any_float: bool = False) -> bool:
         if not (a.is_floating_point() or a.is_complex()):
             return torch.equal(a, b)
         size = max(b[b.isfinite()].abs().max().item() if b.isfinite().any() else 1.0, 1e-30)
-        return torch.allclose(a, b, rtol=1e-4, atol=1e-5 * size, equal_nan=True)
+        return torch.allclose(a, b, rtol=1e-4, atol=(1e-4 if any_float else 1e-5) * size, equal_nan=True)
     if isinstance(a, float) and isinstance(b, float):
         return abs(a - b) <= 1e-5 * abs(b)
     return type(a) is type(b) and a == b
@@ -279,10 +309,9 @@ def catalogue(exercise: Exercise, seed: int, at_once: int) -> list[tuple[tuple[M
     """Every mistake, or every two that can be made at once, with what they come to on every input."""
     cases = cases_of(exercise, seed)
     made = []
-    with quietly():
-        for mistakes in itertools.combinations(exercise.mistakes, at_once):
-            if wrong := together(*mistakes):
-                made.append((mistakes, [outcome(exercise, wrong, case) for case in cases]))
+    for mistakes in itertools.combinations(exercise.mistakes, at_once):
+        if wrong := together(*mistakes):
+            made.append((mistakes, [outcome(exercise, wrong, case) for case in cases]))
     return made
 
 
@@ -329,7 +358,7 @@ def called(exercise: Exercise, case: Case) -> str:
             shown.append(f"{name} {words([tuple(part.shape) for part in value])}")
         elif isinstance(value, bool | int | float) or value is None:
             shown.append(f"{name}={value}")
-    return f"for {', '.join(shown)}" if shown else ""
+    return f"for {', '.join(shown)}" + (f", {case.note}" if case.note else "")
 
 
 def unexplained(
@@ -338,7 +367,9 @@ def unexplained(
     """What is wrong with a result that no catalogued mistake explains."""
     if made.problem:
         rights = sum(map(functools.partial(is_right, exercise), cases, outcomes))
-        return made.problem + (f" (On {rights} of {len(cases)} inputs it is right.)" if rights else "")
+        return made.problem + (
+            f" (On {rights} of {len(cases)} inputs it is right.)" if 2 * rights >= len(cases) else ""
+        )
     if exercise.fault:
         return exercise.fault(case, made.inputs, made.value)
     value, wanted = made.value, wanted_for(exercise, case)
@@ -346,35 +377,39 @@ def unexplained(
         return _wrong_tensor(exercise, value, wanted)
     if isinstance(value, list) and isinstance(wanted, list) and len(value) != len(wanted):
         return f"It returned {len(value)} entries, where {len(wanted)} belong."
+    if isinstance(value, list) and isinstance(wanted, list):
+        off = sum(a != b for a, b in zip(value, wanted, strict=True))
+        return f"{off} of the {len(wanted)} entries are not right."
     return "The result is of the right kind, but not the right one."
 
 
 def _wrong_tensor(exercise: Exercise, value: Tensor, wanted: Tensor) -> str:
-    shape = tuple(value.shape)
     if value.dim() == 0:
         return f"It returned a single number, where a tensor {exercise.shape} belongs."
     if value.dim() != wanted.dim():
-        return f"It returned {value.dim()} axes, shape {shape}; {exercise.shape} has {wanted.dim()}."
+        axes = "1 axis" if value.dim() == 1 else f"{value.dim()} axes"
+        return f"It returned {axes}; {exercise.shape} has {wanted.dim()}."
+    if not value.numel():
+        return "The result is empty."
     if value.shape != wanted.shape:
-        return f"It returned the shape {shape}; {exercise.shape} is {tuple(wanted.shape)} here."
+        return f"It returned another shape than {exercise.shape}."
     dtype = str(value.dtype).removeprefix("torch.")
-    if value.dtype != wanted.dtype and agree(value.to(wanted.dtype), wanted):
+    if not value.is_complex() and value.dtype != wanted.dtype and agree(value.to(wanted.dtype), wanted):
         kind = "floating-point numbers" if exercise.any_float else str(wanted.dtype).removeprefix("torch.")
         return f"The numbers are right, but of type (dtype) {dtype}; they should be {kind}."
-    if not value.isfinite().all():
-        broken = "NaN, “not a number”" if value.isnan().any() else "infinity"
-        count = int((~value.isfinite()).sum())
-        return (
-            f"{count} of the {value.numel()} numbers are {broken}: something was divided by zero or by "
-            "nothing."
-        )
+    if value.dtype != wanted.dtype and not exercise.any_float:
+        return f"It returned numbers of type (dtype) {dtype}, not {str(wanted.dtype).removeprefix('torch.')}."
+    if broken := int((~value.isfinite()).sum()):
+        return f"{broken} of the {value.numel()} numbers are NaN (“not a number”) or infinite."
+    if not value.any():
+        return "Every number is zero."
     moved = int((~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5)).sum())
     if torch.equal(value.to(wanted.dtype).flatten().sort().values, wanted.flatten().sort().values):
         return f"All numbers are there, but {moved} of {wanted.numel()} lie in the wrong place."
     return f"The shape is right; {moved} of the {wanted.numel()} numbers are not."
 
 
-def first_difference(exercise: Exercise, case: Case, made: Outcome) -> str:
+def first_difference(exercise: Exercise, case: Case, made: Outcome, by_name: bool) -> str:
     """The line of evidence: the first place where the result differs, with both values."""
     call = called(exercise, case)
     value, wanted = made.value, wanted_for(exercise, case)
@@ -384,32 +419,34 @@ def first_difference(exercise: Exercise, case: Case, made: Outcome) -> str:
         return f"{call}: {evidence(case, made.inputs, value)}"
     if not isinstance(wanted, Tensor) or not isinstance(value, Tensor):
         what = "it"
-        if (
-            exercise.axes
-            and isinstance(value, list)
-            and isinstance(wanted, list)
-            and len(value) == len(wanted)
-        ):
+        if exercise.axes and isinstance(value, list) and isinstance(wanted, list):
+            if len(value) != len(wanted):
+                return call
             entry = next(n for n, pair in enumerate(zip(value, wanted, strict=True)) if pair[0] != pair[1])
             what, value, wanted = exercise.axes[entry], value[entry], wanted[entry]
         return f"{call}: {what} should be {_plain(wanted)} and is {_plain(value)}"
     if value.shape != wanted.shape:
         return f"{call}: it should have the shape {tuple(wanted.shape)} and has {tuple(value.shape)}"
-    off = ~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
+    off = (value.to(wanted.dtype) - wanted).abs().nan_to_num(nan=torch.inf)
     if not off.any():
         return call
-    place = tuple(off.nonzero()[0].tolist())
+    # Where values have names, the first other one; of plain numbers, the first that is clearly another.
+    named = by_name and case.names and 0 <= value.min() and value.max() < len(case.names)
+    clearly = off > (0 if named else off.max() / 2)
+    place = tuple((clearly | off.isinf()).nonzero()[0].tolist())
     where = ", ".join(f"{axis} {index}" for axis, index in zip(exercise.axes, place, strict=True))
-    right, is_now = _named(case, wanted[place].item(), value[place].item())
+    names = case.names if named else ()
+    right, is_now = _named(names, wanted[place].item(), value[place].item())
     return f"{call}: at {where} it should be {right} and is {is_now}"
 
 
-def _named(case: Case, *values: float) -> tuple[str, ...]:
+def _named(names: Sequence[str], *values: float) -> tuple[str, ...]:
     """The values by their names, or else with as many decimals as it takes to see that they differ."""
-    if all(value in range(len(case.names)) for value in values):
-        return tuple(case.names[int(value)] for value in values)
+    if all(value in range(len(names)) for value in values):
+        return tuple(names[int(value)] for value in values)
     for decimals in range(2, 8):
-        shown = tuple(f"{value:.{decimals}f}".replace("nan", "NaN") for value in values)
+        rounded = (round(value, decimals) + 0.0 for value in values)  # + 0.0: never "-0.00"
+        shown = tuple(f"{value:.{decimals}f}".replace("nan", "NaN") for value in rounded)
         if len(set(shown)) > 1:
             break
     return shown
@@ -419,14 +456,26 @@ def _plain(value: object) -> str:
     if isinstance(value, range):
         if not value:
             return "no channel at all"
+        if value[0] > WIDE // 2:
+            return f"counted from the end, {value[0] - WIDE} to {value[-1] - WIDE}"
         end = "the end" if value[-1] + abs(value.step) >= WIDE else str(value[-1])
         step = f" in steps of {value.step}" if len(value) > 1 and value.step != 1 else ""
         return f"channel {value[0]}" if len(value) == 1 else f"channels {value[0]} to {end}{step}"
     return str(value)
 
 
+def _borrowed(answer: Callable[..., object]) -> str:
+    """What the answer takes from the notebook and not from its inputs: sizes and tensors of the page."""
+    if not isinstance(answer, FunctionType):
+        return ""
+    loads = (step.argval for step in dis.get_instructions(answer) if step.opname == "LOAD_GLOBAL")
+    outside = [name for name in dict.fromkeys(loads) if name in answer.__globals__]
+    borrowed = [f"`{n}`" for n in outside if isinstance(answer.__globals__[n], Tensor | int | float | list)]
+    return f" (It uses {words(borrowed)} of the notebook, not of its inputs.)" if borrowed else ""
+
+
 def _joined(said: Sequence[str]) -> str:
-    return said[0] if len(said) == 1 else "Two things. " + " ".join(said)
+    return said[0] if len(said) == 1 else f"{('Two', 'Three')[len(said) - 2]} things. " + " ".join(said)
 
 
 def _article(noun: str) -> str:
@@ -444,11 +493,12 @@ def _copy(value: object) -> object:
     return value
 
 
-def _changed_input(exercise: Exercise, case: Case, made: Outcome) -> str:
-    """The name of the first input that the call changed, or ""."""
-    for name, before, after in zip(exercise.parameters, case.inputs, made.inputs, strict=True):
-        if not _unchanged(before, after):
-            return name
+def _first_change(exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
+    """The name of the first input that a call changed, or ""."""
+    for case, made in zip(cases, outcomes, strict=True):
+        for name, before, after in zip(exercise.parameters, case.inputs, made.inputs, strict=True):
+            if not _unchanged(before, after):
+                return name
     return ""
 
 
@@ -457,7 +507,7 @@ def _unchanged(before: object, after: object) -> bool:
         return before.shape == after.shape and before.dtype == after.dtype and bool((before == after).all())
     if isinstance(before, list) and isinstance(after, list):
         return len(before) == len(after) and all(map(_unchanged, before, after))
-    return True
+    return not isinstance(before, Tensor | list)
 
 
 def _ignores_its_input(exercise: Exercise, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> bool:
@@ -465,8 +515,11 @@ def _ignores_its_input(exercise: Exercise, cases: Sequence[Case], outcomes: Sequ
     value = outcomes[0].value
     if outcomes[0].problem or exercise.fault or (isinstance(value, Tensor) and not value.isfinite().all()):
         return False
-    tensors = any(isinstance(value, Tensor) for value in cases[0].inputs)
-    others = outcomes[1:2] if tensors else outcomes[1:]  # the first two cases have the same sizes
+    if isinstance(value, Tensor) and not value.numel():
+        return False
+    takes_tensors = any(isinstance(given, Tensor | list) for given in cases[0].inputs)
+    # Tensors can be equal only where sizes are, in the first two cases; numbers and lists can be by chance.
+    others = outcomes[1:2] if isinstance(value, Tensor) and takes_tensors else outcomes[1:]
     return all(same(outcomes[0], other) for other in others)
 
 

@@ -25,9 +25,11 @@ def a_tensor(value: object) -> Tensor:
     if isinstance(value, Tensor):
         if value.is_meta:
             raise Unreadable("It returned a tensor on the device “meta”, which has a shape and no numbers.")
+        if value.numel() > 10**6:
+            raise Unreadable(f"It returned a tensor of {value.numel():,} numbers, which is far too many.")
         if value.layout is not torch.strided:
             value = value.to_dense()
-        return value.detach().cpu().clone()
+        return value.detach().as_subclass(Tensor).cpu().clone()
     if isinstance(value, bool | int | float | complex | np.number):
         raise Unreadable(f"It returned the single number {value}, where a tensor belongs.")
     if isinstance(value, np.ndarray):
@@ -48,6 +50,8 @@ def a_slice(value: object) -> range:
         raise Unreadable(
             "It returned a range. That names the channels, but only a slice cuts them out as a view."
         )
+    if isinstance(value, Tensor) and value.dim():
+        raise Unreadable("It returned a tensor, as if it had cut z_cat itself. Only the slice is asked for.")
     if not isinstance(value, slice):
         raise Unreadable(f"It returned {_shown(value)}, where a slice belongs, such as slice(2, 5).")
     try:
@@ -87,14 +91,17 @@ def whole_numbers(value: object) -> list[int]:
 
 
 def shapes(value: object) -> list[tuple[int, ...]]:
-    if not isinstance(value, list | tuple) or not all(isinstance(part, list | tuple) for part in value):
+    if not isinstance(value, list | tuple):
         raise Unreadable(f"It returned {_shown(value)}, where a list of shapes belongs, each a tuple.")
+    for n, shape in enumerate(value, start=1):
+        if isinstance(shape, Tensor):
+            raise Unreadable(f"Entry {n} is a tensor; its shape is asked for.")
+        if not isinstance(shape, list | tuple):
+            raise Unreadable(f"Entry {n} is {_shown(shape)}, where a shape belongs, a tuple.")
     try:
         return [tuple(_whole(size) for size in shape) for shape in value]
     except TypeError:
-        raise Unreadable(
-            f"It returned {_shown(value)}. Sizes are whole numbers (// in place of /)."
-        ) from None
+        raise Unreadable("A size is not a whole number; `/` makes a float, `//` does not.") from None
 
 
 def seconds(value: object) -> float:
@@ -112,20 +119,22 @@ def seconds(value: object) -> float:
 
 def read(reader: Reader, value: object) -> object:
     """What `reader` makes of a result, after what no exercise asks for."""
-    if value is None:
-        raise Unreadable("It returned nothing (None): a function hands over only what stands after `return`.")
-    if value is ...:
-        raise Unreadable("It returned `...`, which is a placeholder and not a value.")
-    if inspect.isgenerator(value) or inspect.iscoroutine(value):
-        value.close()
-        raise Unreadable("It hands over its values one by one (yield, async); one `return` is asked for.")
-    if inspect.isroutine(value):
-        raise Unreadable("It returned a function. Are the round brackets that call it missing?")
     try:
+        if value is None:
+            raise Unreadable(
+                "It returned nothing (None): a function hands over only what stands after `return`."
+            )
+        if value is ...:
+            raise Unreadable("It returned `...`, which is a placeholder and not a value.")
+        if inspect.isgenerator(value) or inspect.iscoroutine(value):
+            value.close()
+            raise Unreadable("It hands over its values one by one (yield, async); one `return` is asked for.")
+        if inspect.isroutine(value):
+            raise Unreadable("It returned a function. Are the round brackets that call it missing?")
         return reader(value)
-    except Unreadable:
+    except (Unreadable, KeyboardInterrupt):
         raise
-    except Exception:  # objects that fail when they are looked at
+    except BaseException:  # of objects that fail when they are looked at
         raise Unreadable(f"It returned something of type {_kind(value)} that cannot be read.") from None
 
 
@@ -141,7 +150,11 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """A short name for any value: `a dict`, `the number 3`, `the string 'x'`."""
+    """A short name for any value: `the int 3`, `the str 'x'`, `something of type dict`."""
+    if value is None:
+        return "None"
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
     if isinstance(value, Tensor):
         return (
             f"a tensor of shape {tuple(value.shape)}"
@@ -151,5 +164,6 @@ def _shown(value: object) -> str:
     if isinstance(value, bool | int | float | str | slice) or (
         isinstance(value, list | tuple) and not any(isinstance(part, Tensor) for part in value)
     ):
-        return f"the {_kind(value)} {' '.join(reprlib.repr(value).split())}"
+        shown = " ".join(reprlib.repr(value).split())
+        return f"the {_kind(value)} {shown if len(shown) <= 60 else shown[:59] + '…'}"
     return f"something of type {_kind(value)}"

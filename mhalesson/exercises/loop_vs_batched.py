@@ -3,7 +3,7 @@
 import itertools
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,14 +51,27 @@ def _folded_into_the_batch(q, k, v):
     return torch.bmm(scores.where(allowed, torch.tensor(-torch.inf)).softmax(-1), v).view(B, h, T, d)
 
 
-def _attend(q, k, v, scale=lambda q: q.shape[-1] ** 0.5, mask="future", softmax=-1, turn=None, result="z"):
+def _attend(
+    q,
+    k,
+    v,
+    scale=lambda q: q.shape[-1] ** 0.5,
+    mask="future",
+    softmax=-1,
+    turn=None,
+    result="z",
+    late_scale=None,
+):
     """The steps one by one: what divides the scores, what is masked and how, over which axis softmax runs."""
     T = q.shape[-2]
     ones = torch.ones(T, T, dtype=torch.bool)
-    scores = q @ k.transpose(-2, -1) / scale(q)
-    scores = scores.transpose(-2, -1) if turn else scores
+    k_T = k.reshape(*k.shape[:-2], k.shape[-1], T) if turn == "by reshape" else k.transpose(-2, -1)
+    scores = q @ k_T / (1 if late_scale else scale(q))
+    scores = scores.transpose(-2, -1) if turn == "scores" else scores
     hidden = {
         "future": ones.triu(1),
+        "future but one": ones.triu(2),
+        "future, itself and the one before": ones.triu(-1),
         "past": ones.tril(-1),
         "past and itself": ones.tril(),
         "future and itself": ones.triu(),
@@ -67,30 +80,47 @@ def _attend(q, k, v, scale=lambda q: q.shape[-1] ** 0.5, mask="future", softmax=
         scores = scores.masked_fill(hidden, -torch.inf)
     if mask == "zero":
         scores = scores * ones.tril()
-    weights = scores.softmax(dim=softmax)
+    if mask == "times minus infinity":
+        scores = scores + ones.triu(1) * -torch.inf
+    weights = scores if softmax is None else scores.softmax(dim=softmax)
     if mask == "afterwards":
         weights = weights * ones.tril()
-    return weights if result == "weights" else weights @ v
+    if mask == "minus infinity afterwards":
+        weights = weights.masked_fill(ones.triu(1), -torch.inf)
+    weights = weights / scale(q) if late_scale else weights
+    return {
+        "z": lambda: weights @ v,
+        "weights": lambda: weights,
+        "weights transposed": lambda: weights.transpose(-2, -1) @ v,
+        "of k": lambda: weights @ k,
+    }[result]()
 
 
 class _Counter(TorchFunctionMode):
     """Counts the calls of torch. (The recorder sees more, but loads for a second when first used.)"""
 
-    calls = 0
+    calls, left_torch = 0, False
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         self.calls += 1
+        self.left_torch |= function.__name__ in ("numpy", "__array__", "__dlpack__", "tolist")
         return function(*args, **(kwargs or {}))
 
 
 def _operations_do_not_grow(answer: Callable[..., object]) -> str:
-    """Count the operations for 3 and for 6 heads."""
+    """Count the operations for 3 and for 6 heads; what goes on outside of torch could not be counted."""
     counts = []
     for h in (3, 6):
         inputs = torch.arange(3 * 2 * h * 4 * 5.0).sin().view(3, 2, h, 4, 5).unbind()  # each (B, h, T, d)
+        answer(*inputs)  # what it keeps for later, such as a mask, is not counted
         with _Counter() as counter:
             answer(*inputs)
         counts.append(counter.calls)
+    if counter.left_torch:
+        return (
+            "The numbers are right, but computed outside of torch (NumPy, plain Python), where operations "
+            "cannot be counted."
+        )
     if counts[0] == counts[1]:
         return ""
     return (
@@ -121,9 +151,10 @@ BATCH_THE_LOOP = Exercise(
     page="05",
     stub='''
 def my_batch_the_loop(q, k, v):
-    """Causal attention, scaled by 1/√d: q, k, v, each (B, h, T, d) → z (B, h, T, d).
+    """Causal attention, scaled by 1/√d: q, k, v → z, each (B, h, T, d).
 
-    Without a loop over heads: as many operations for 6 heads as for 3. (They are counted.)
+    Without a loop over heads: as many operations for 6 heads as for 3.
+    (The calls of torch are counted, so stay in torch.)
     """
     ...
 ''',
@@ -152,6 +183,11 @@ def my_batch_the_loop(q, k, v):
             "scaled by T",
             "The scores are divided by √T; each is a sum of d products, one for each channel.",
             partial(_attend, scale=lambda q: q.shape[-2] ** 0.5),
+        ),
+        Mistake(
+            "scaled by h",
+            "The scores are divided by √h, the number of heads; each is a sum of d products.",
+            partial(_attend, scale=lambda q: q.shape[1] ** 0.5),
         ),
         Mistake(
             "multiplied by the root",
@@ -186,6 +222,76 @@ def my_batch_the_loop(q, k, v):
             partial(_attend, mask="zero"),
         ),
         Mistake(
+            "masked with −∞ afterwards",
+            "The weights are masked with −∞ after the softmax. Hidden weights should be 0; −∞ times v is ±∞.",
+            partial(_attend, mask="minus infinity afterwards"),
+        ),
+        Mistake(
+            "one token ahead",
+            "The mask hides one token too few: each token still sees the next one.",
+            partial(_attend, mask="future but one"),
+        ),
+        Mistake(
+            "two hidden",
+            "The mask hides the token itself and the one before, so the first tokens have nothing left "
+            "to see (NaN).",
+            partial(_attend, mask="future, itself and the one before"),
+        ),
+        Mistake(
+            "mask turned round in SDPA",
+            "The mask is turned round. (scaled_dot_product_attention wants True where a token may look, "
+            "masked_fill where it may not.)",
+            lambda q, k, v: F.scaled_dot_product_attention(
+                q, k, v, attn_mask=torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+            ),
+        ),
+        Mistake(
+            "−∞ times 0",
+            "The mask is multiplied by −∞, and 0 · −∞ is NaN, so that every row is lost.",
+            partial(_attend, mask="times minus infinity"),
+        ),
+        Mistake(
+            "no softmax after −∞",
+            "There is no softmax: scores of −∞ meet the values as they are.",
+            partial(_attend, softmax=None),
+        ),
+        Mistake(
+            "reshape for transpose",
+            "It turns k into (d, T) by reshape, which keeps the reading order: no product is that of a "
+            "query and a key.",
+            partial(_attend, turn="by reshape"),
+        ),
+        Mistake(
+            "scaled after the softmax",
+            "The weights are divided by √d after the softmax; it is the scores that should be.",
+            partial(_attend, late_scale=True),
+        ),
+        Mistake(
+            "scaled by √2",
+            "The scores are divided by √2, as in the example of page 00; here a head is d channels wide.",
+            partial(_attend, scale=lambda q: 2**0.5),
+        ),
+        Mistake(
+            "scaled by d/2",
+            "The scores are divided by d · 0.5, the half of d, not by d ** 0.5, its root.",
+            partial(_attend, scale=lambda q: q.shape[-1] * 0.5),
+        ),
+        Mistake(
+            "keys for values",
+            "The weights meet k in place of v: it mixes what the tokens ask by, not what they say.",
+            partial(_attend, result="of k"),
+        ),
+        Mistake(
+            "no softmax",
+            "There is no softmax: the scores themselves weigh the values, negative ones too.",
+            partial(_attend, mask="afterwards", softmax=None),
+        ),
+        Mistake(
+            "weights transposed",
+            "The weights are transposed before they meet v: what a token gives away, not what it takes.",
+            partial(_attend, result="weights transposed"),
+        ),
+        Mistake(
             "masked afterwards",
             "The weights are masked after the softmax, so the rows no longer sum to 1.",
             partial(_attend, mask="afterwards"),
@@ -201,9 +307,14 @@ def my_batch_the_loop(q, k, v):
             partial(_attend, softmax=1),
         ),
         Mistake(
+            "softmax over the batch",
+            "Softmax runs over the batch, so texts that have nothing to do with each other compete.",
+            partial(_attend, softmax=0),
+        ),
+        Mistake(
             "k asks q",
             "The scores are k qᵀ, transposed: the keys ask and the queries are asked.",
-            partial(_attend, turn=True),
+            partial(_attend, turn="scores"),
         ),
         Mistake(
             "weights returned",
@@ -231,11 +342,11 @@ def my_batch_the_loop(q, k, v):
         "lines would mind two more axes in front?",
         "@ multiplies the last two axes and takes every axis in front as a batch. Only kᵀ needs care: .T "
         "would reverse all four axes.",
-        "k.transpose(-2, -1); divide by d**0.5; masked_fill with −torch.inf where "
+        "k.transpose(-2, -1); divide by d**0.5; masked_fill with -torch.inf where "
         "torch.ones(T, T, dtype=torch.bool).triu(diagonal=1); softmax(dim=-1); @ v.",
     ),
     draw=_draw_heads,
-    right="The same numbers as head by head, and as many operations for 6 heads as for 3.",
+    right="The same numbers as head by head, and torch is called as often for 6 heads as for 3.",
     shape="(B, h, T, d)",
     axes=("batch", "head", "token", "channel"),
     beyond=_operations_do_not_grow,
@@ -288,6 +399,26 @@ class Device:
     def launches(self) -> int:
         return self.log.count("launch")
 
+    def calls_between_readings(self) -> list[tuple[list[int], bool]]:
+        """Between each two readings: the calls, and whether nothing was pending at the first reading."""
+        between: list[tuple[list[int], bool]] = []
+        calls, pending = 0, True  # there may be work from before
+        for event in self.log:
+            if event == "read":
+                between.append(([], not pending))
+            elif event == "wait":
+                pending = False
+            else:
+                pending = True
+                if between:
+                    between[-1][0].append(calls)
+                calls += 1
+        return between[:-1]
+
+    def stopped_early(self) -> bool:
+        """Was the clock read after a call, with no waiting in between?"""
+        return any(pair == ("launch", "read") for pair in itertools.pairwise(self.log))
+
     def seconds_of(self, call: int) -> float:
         return self.work[call] if call < len(self.work) else self.work[1 + (call - 1) % (len(self.work) - 1)]
 
@@ -309,18 +440,24 @@ class OnDevice(Case):
 
 
 SAYS = {
-    "launch only": "It does not wait for the device before it stops the clock, so it measures how long an "
-    "order takes, not the work.",
-    "no warm-up": "Its first timed call is the first call of all, which pays for what later calls find "
-    "ready.",
+    "launch only": (
+        "It does not wait for the device before it stops the clock, so it measures how long an order "
+        "takes, not the work."
+    ),
+    "no warm-up": (
+        "Its first timed call is the first call of all, which pays for what later calls find ready."
+    ),
     "pending": "When it starts the clock, work is still pending, and its first reading pays for that too.",
-    "mean": "It takes the mean, which a single hiccup moves; the median is asked for.",
-    "min": "It takes the fastest call; the median is asked for.",
-    "max": "It takes the slowest call; the median is asked for.",
-    "total": "It adds up all calls; the median of one call is asked for.",
     "unread": "It never reads the clock it was given.",
     "idle": "It never calls fn.",
-    "few": "It makes too few calls: one untimed, and then as many timed ones as `repeats` says.",
+    "few": "It makes too few calls of fn; one untimed call and `repeats` timed ones are asked for.",
+    "below zero": "It returns a time below zero: the later reading is taken from the earlier one.",
+    "milliseconds": (
+        "What it returns is a thousand times too large; clock() gives seconds, and seconds are asked for."
+    ),
+    "several": "Between two readings of the clock it calls fn more than once.",
+    "late": "It starts the clock only after fn() has ordered the work.",
+    "other": "The time it returns is not the median of `repeats` calls after the first.",
 }
 
 
@@ -328,41 +465,47 @@ def _fault_of_timer(case: Case, inputs: tuple[object, ...], value: object) -> st
     """Compare with the calls it timed, by the device's log; any number of untimed ones may precede."""
     device, repeats = inputs[0].__self__, case.inputs[1]  # type: ignore[attr-defined]
     assert isinstance(device, Device) and isinstance(repeats, int) and isinstance(value, float)
-    if "launch" not in device.log:
-        return SAYS["idle"]
     if "read" not in device.log:
         return SAYS["unread"]
-    timed_alone = [
-        device.log[:n].count("launch")
-        for n, event in enumerate(device.log)
-        if event == "launch" and device.log[:n].count("read") % 2 == 1
-    ]
-    last = list(range(device.launches))[-repeats:]
-    for calls in (timed_alone, last):
-        times = [device.seconds_of(call) + Device.ORDER for call in calls]
-        if len(calls) == repeats and 0 not in calls and abs(value / statistics.median(times) - 1) < 0.005:
+    if "launch" not in device.log:
+        return SAYS["idle"]
+
+    def median(calls: Sequence[int]) -> float:
+        return statistics.median(device.seconds_of(call) + Device.ORDER for call in calls)
+
+    between = device.calls_between_readings()
+    # Readings are starts and stops in turn, or each stop is the next start; what comes first may not count.
+    for intervals in (between[::2], between):
+        timed = [calls[0] for calls, ready in intervals if ready and len(calls) == 1][-repeats:]
+        if len(timed) == repeats and 0 not in timed and abs(value / median(timed) - 1) < 0.005:
             return ""
-    if device.launches <= repeats and device.log.index("read") < device.log.index("launch"):
-        return SAYS["no warm-up"] if device.launches == repeats else SAYS["few"]
-    if device.launches <= repeats:
+    between = [calls for calls, _ in between]
+    if device.launches < repeats:
         return SAYS["few"]
-    times = [device.seconds_of(call) + Device.ORDER for call in last]
-    if value < min(times) / 2:
+    if device.launches == repeats:
+        return SAYS["no warm-up" if device.log.index("read") < device.log.index("launch") else "few"]
+    if between and not any(between[::2]):
+        return SAYS["late"]
+    if device.stopped_early():
         return SAYS["launch only"]
-    for name, average in (("mean", statistics.mean), ("min", min), ("max", max), ("total", sum)):
-        if repeats > 1 and abs(value / average(times) - 1) < 0.005:
-            return SAYS[name]
-    first_read = device.log.index("read")
-    waited = "wait" in device.log[device.log.index("launch") : first_read]
-    if "launch" in device.log[:first_read] and not waited:
+    if value < 0:
+        return SAYS["below zero"]
+    if abs(value / median(range(device.launches)[-repeats:]) / 1000 - 1) < 0.01:
+        return SAYS["milliseconds"]
+    if any(len(calls) > 1 for calls in between):
+        return SAYS["several"]
+    before_reading = device.log[: device.log.index("read")]
+    if "launch" in before_reading and "wait" not in before_reading[before_reading.index("launch") :]:
         return SAYS["pending"]
-    return "The time it returns is not the median time of the calls it timed."
+    if not any(between[1::2]) and len(between[::2]) != repeats:
+        return f"It times {len(between[::2])} calls, where `repeats` is {repeats}."
+    return SAYS["other"]
 
 
 def _in_milliseconds(case: Case, inputs: tuple[object, ...], value: object) -> str:
+    """What it returned, beside what one untimed call and `repeats` timed ones would have given."""
     device, repeats = inputs[0].__self__, case.inputs[1]  # type: ignore[attr-defined]
-    last = range(1, max(device.launches, 2))[-repeats:]
-    median = statistics.median(device.seconds_of(call) + Device.ORDER for call in last)
+    median = statistics.median(device.seconds_of(call) + Device.ORDER for call in range(1, repeats + 1))
     return f"warmed up, the median call takes {1000 * median:.3f} ms, and it returned {1000 * value:.3f} ms"  # type: ignore[operator]
 
 
@@ -425,6 +568,23 @@ def _chained(fn, repeats, synchronize, clock):
     return statistics.median(stop - start for start, stop in itertools.pairwise(reads))
 
 
+def _one_more_and_drop_it(fn, repeats, synchronize, clock):
+    times = []
+    synchronize()
+    for _ in range(repeats + 1):
+        start = clock()
+        fn()
+        synchronize()
+        times.append(clock() - start)
+    return statistics.median(times[1:])
+
+
+def _looks_first(fn, repeats, synchronize, clock):
+    begin = clock()
+    result = fair_timer(fn, repeats, synchronize, clock)
+    return result if clock() > begin else 0.0
+
+
 def _draw_devices(rng: random.Random) -> list[Case]:
     cases = []
     for repeats in (1, 5, 3, 5, 11, 21, 1):
@@ -444,11 +604,11 @@ FAIR_TIMER = Exercise(
     page="05",
     stub='''
 def my_fair_timer(fn, repeats, synchronize, clock):
-    """The median time, in seconds, of one call of fn on a device that works on its own.
+    """The median time of one call of fn, in seconds, on a device that works on its own.
 
-    fn() only orders work and returns at once; synchronize() waits until all of it is done;
-    clock() gives the time in seconds. The first call of all is slow and must not count, and
-    other work may be pending at first. Time `repeats` calls, an odd number.
+    fn() orders work and returns at once; synchronize() waits until all work is done;
+    clock() gives the time in seconds. The first call of all is slow and must not
+    count, and other work may be pending at first. Time `repeats` calls, an odd number.
     """
     ...
 ''',
@@ -456,6 +616,8 @@ def my_fair_timer(fn, repeats, synchronize, clock):
     others=(
         _warm_before_each,
         _chained,
+        _one_more_and_drop_it,
+        _looks_first,
         lambda fn, repeats, synchronize, clock: _timer(fn, repeats, synchronize, clock, warm_up=3),
         lambda fn, repeats, synchronize, clock: _timer(
             fn, repeats, synchronize, clock, average=lambda times: torch.tensor(times).median()
@@ -465,10 +627,31 @@ def my_fair_timer(fn, repeats, synchronize, clock):
         Mistake("launch only", SAYS["launch only"], partial(_timer, after=False)),
         Mistake("no warm-up", SAYS["no warm-up"], partial(_timer, warm_up=0)),
         Mistake("pending", SAYS["pending"], partial(_timer, before=False)),
-        Mistake("mean", SAYS["mean"], partial(_timer, average=statistics.mean)),
-        Mistake("min", SAYS["min"], partial(_timer, average=min)),
-        Mistake("max", SAYS["max"], partial(_timer, average=max)),
-        Mistake("total", SAYS["total"], partial(_timer, average=sum)),
+        Mistake(
+            "mean",
+            "It takes the mean, which a single hiccup moves; the median is asked for.",
+            partial(_timer, average=statistics.mean),
+        ),
+        Mistake("min", "It takes the fastest call; the median is asked for.", partial(_timer, average=min)),
+        Mistake("max", "It takes the slowest call; the median is asked for.", partial(_timer, average=max)),
+        Mistake(
+            "total",
+            "It adds up all calls; the median of one call is asked for.",
+            partial(_timer, average=sum),
+        ),
+        Mistake(
+            "the last time",
+            "It takes its last reading; the median is asked for.",
+            partial(_timer, average=lambda times: times[-1]),
+        ),
+        Mistake(
+            "milliseconds",
+            SAYS["milliseconds"],
+            partial(_timer, average=lambda times: 1000 * statistics.median(times)),
+        ),
+        Mistake(
+            "below zero", SAYS["below zero"], partial(_timer, average=lambda times: -statistics.median(times))
+        ),
         Mistake(
             "not sorted",
             "It takes the time in the middle of the list as it was measured; the median is the middle of "
@@ -482,11 +665,14 @@ def my_fair_timer(fn, repeats, synchronize, clock):
         ),
         Mistake(
             "one call",
-            "It times one call, whatever `repeats` says; a hiccup in that one goes unnoticed.",
+            "It returns the time of one call, the first one timed, whatever `repeats` says; a hiccup "
+            "there goes unnoticed.",
             partial(_timer, rounds=1),
         ),
         Mistake(
-            "all times", "It returns every time; their median is asked for.", partial(_timer, average=list)
+            "all times",
+            "It returns every time; their median is asked for.",
+            lambda *inputs: _timer(*inputs, average=list),
         ),
     ),
     hints=(
@@ -495,7 +681,7 @@ def my_fair_timer(fn, repeats, synchronize, clock):
         "Before: nothing pending. After: the work is done. synchronize() sees to both. And one call goes "
         "first, without a clock.",
         "fn(); then `repeats` times: synchronize(), start = clock(), fn(), synchronize(), and note "
-        "clock() − start. The middle of the sorted times is the median.",
+        "clock() - start. The middle of the sorted times is the median.",
     ),
     draw=_draw_devices,
     right="Warmed up, waited before and after, and the median: hiccups and pending work do not show.",

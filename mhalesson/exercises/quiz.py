@@ -4,6 +4,8 @@ A question is made by a function of its numbers, which computes the right answer
 for one misconception, named by a short code.
 """
 
+import re
+import reprlib
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,9 +90,9 @@ def columns(h: int, d_v: int, d_model: int, head: int, order: str) -> Question:
         f"What is o_proj.weight[:,\xa0{start}:{stop}]?",
         _ordered(
             order,
-            right=f"the block of W_O that belongs to head {head}, transposed",
+            right=f"head {head}'s rows of W_O, transposed",
             outputs=f"what all heads send to output channels {own}",
-            counted_from_1=f"the block of W_O that belongs to head {head + 1}, transposed",
+            counted_from_1=f"head {head + 1}'s rows of W_O, transposed",
             mixed=f"{d_v} channels of every head, since W_O mixes the heads",
         ),
         "nn.Linear stores W_O transposed, so its columns are the channels of z_cat, and those of a head are "
@@ -110,19 +112,22 @@ def one_sum(pair: list[list[int]], other: list[list[int]], order: str) -> Questi
     total = a.sum(dim=0).tolist()
     different = [pair[0], [pair[1][0] + 1, pair[1][1]]]
     return Question(
-        f"Two heads report {pair[0]} and {pair[1]}, and only their sum {total} is passed on. Which "
-        "reports will whatever comes next take for the same ones?",
+        f"Two heads report {pair[0]} and {pair[1]}, and only their sum {total} is passed on. Which other "
+        "pair of reports looks exactly the same to whatever comes next?",
         _ordered(
             order,
             right=f"{other[0]} and {other[1]}",
-            learned="no others, if what comes next is trained to tell them apart",
-            everything_lost=f"{different[0]} and {different[1]}, as any others: the sum tells nothing",
-            no_others="no others: two reports have one sum, and that sum names them",
+            learned="none, if what comes next is trained to tell them apart",
+            everything_lost=f"{different[0]} and {different[1]}, like any other pair: the sum tells nothing",
+            no_others="none: the pair can be worked out from its sum",
         ),
-        f"They have the same sum, {total}, and from one input comes one result, whatever was learned.",
+        f"{other[0]} and {other[1]} have the same sum, {total}, and from one input comes one result, "
+        "whatever was learned.",
         {
             "learned": "No training helps: what comes next gets the same input in both cases.",
-            "everything_lost": "The total is still there, and these have another one.",
+            "everything_lost": (
+                f"The total is still there, and {different[0]} and {different[1]} have another one."
+            ),
             "no_others": (
                 "Many pairs have one sum: move one report by a step, and the other by the opposite step."
             ),
@@ -156,8 +161,9 @@ def bad_merge(h: int, T: int, d_v: int, row: int, order: str) -> Question:
             error="nothing: reshape raises an error, since heads and tokens must change places first",
             last_head=f"only token {row} of head {h - 1}, the last one",
         ),
-        "reshape keeps the reading order, in which all tokens of head 0 come before any of head 1. The "
-        "shape is right and no error is raised.",
+        f"The row takes numbers {row * h * d_v} to {(row + 1) * h * d_v - 1} in reading order, and z is "
+        f"read head after head, {T * d_v} numbers each, token after token. The shape is right, and no "
+        "error is raised.",
         {
             "shape_is_enough": (
                 "That takes a transpose first. A right shape says nothing about what is where."
@@ -188,7 +194,7 @@ def one_channel(d_model: int, h: int, channel: int, order: str) -> Question:
         f"{channel} of token 0. Which heads' reports change?",
         _ordered(
             order,
-            right=f"all {h} heads'",
+            right=f"all {h} heads': each reads every channel of x",
             share_of_x=f"head {owner}'s only: channel {channel} lies in its share of x",
             nobody="nobody's: one number among so many does not matter",
             later_heads=f"head {owner}'s and those of the heads after it",
@@ -209,11 +215,11 @@ def bias_count(h: int, order: str) -> Question:
     added = head_contributions(mha.heads(x), mha.o_proj.weight).sum(dim=1)
     assert torch.allclose(added + mha.o_proj.bias, mha(x), atol=1e-5)
     return Question(
-        f"o_proj has a bias b. From the output of a layer with {h} heads we take away what the heads add, "
-        f"Σ z_i W_O^i, for all {h} of them. What is left?",
+        f"o_proj has a bias b. From the output of a layer with {h} heads we take away what each head "
+        f"adds, its report times its rows of W_O, for all {h} of them. What is left?",
         _ordered(
             order,
-            right="b",
+            right="b: it belongs to the layer",
             no_bias="nothing: the heads add up to the output",
             each_head=f"{h}·b: once for every head",
             shared_out=f"b/{h}: its share of the bias",
@@ -242,21 +248,21 @@ def view_works(
     assert (works(right), works(one_sequence), works(large)) == (True, False, False)
     one = {1: "h", 2: "T", 3: "d_v"}[right.index(1)]
     return Question(
-        "z is contiguous, (B, h, T, d_v). For which shape does z.transpose(1,\xa02).view(B,\xa0T,\xa0h·d_v) "
-        "work without .contiguous() in between?",
+        "z (B, h, T, d_v) lies in memory in reading order (it is contiguous). For which shape does "
+        "z.transpose(1,\xa02).view(B,\xa0T,\xa0h·d_v) work without .contiguous() in between?",
         _ordered(
             order,
             right=str(right),
             one_sequence=str(one_sequence),
-            any_that_fits=f"{large}, as for any other: the numbers fit",
+            any_that_fits=f"{large}, as for every shape: the count of numbers is right",
             never="for none: after a transpose .contiguous() is always needed",
         ),
-        f"Here {one} = 1. The joined axis h·d_v must have one stride, and it has one exactly if h, T or "
-        "d_v is 1.",
+        f"In {right}, {one} = 1. The joined axis h·d_v must have one stride, and it has one exactly if "
+        "h, T or d_v is 1.",
         {
-            "one_sequence": "The batch is not joined with anything, so B does not matter.",
+            "one_sequence": "The batch is not joined with anything, so its size does not matter.",
             "any_that_fits": "That is reshape's rule, and reshape copies; view keeps the memory as it is.",
-            "never": "With T = 1, for example, there is nothing between one head and the next.",
+            "never": "Not always: view wants one stride, not a copy.",
         },
         page="04",
     )
@@ -281,14 +287,16 @@ def loop_or_batched(h: int, T: int, order: str) -> Question:
             grows_with_text="about as long for 1 token; for the long text the loop takes much longer",
         ),
         f"The loop pays the fixed cost of an operation {h} times. That shows while the work itself is "
-        f"small. (In the run that comes with the course the loop took {ratio(1):.1f} times as long for 1 "
-        f"token, and {ratio(T):.1f} times for {T:,}.)",
+        "small; for long texts the batched form pays for larger tensors. (In the run that comes with "
+        f"the course the loop took {ratio(1):.1f} times as long for 1 token, and {ratio(T):.1f} times "
+        f"for {T:,}.)",
         {
             "count_of_rounds": (
-                "The rounds are there, but for long texts it is the arithmetic that takes the time."
+                "The rounds are there, but the projections cost both the same, and for long texts the "
+                "arithmetic takes the time."
             ),
             "same_arithmetic": "The arithmetic is the same, but starting an operation costs something, too.",
-            "grows_with_text": "What the loop pays more does not depend on the length of the text.",
+            "grows_with_text": "The loop's extra cost does not depend on the length of the text.",
         },
         page="05",
     )
@@ -320,30 +328,32 @@ QUESTIONS = {"before": BEFORE, "after": AFTER}
 # ------------------------------------------------------------------------------------ asking them
 
 
-def quiz(when: str, answers: str, before: str | None = None) -> None:
+def quiz(when: object = None, answers: object = None, before: object = None) -> None:
     """Print the questions with your answers: one letter for each, ? for unsure, - for not yet.
 
-    Before the course nothing says what is right. After it every answer is explained; with the answers from
-    before, the way between them is shown. Nothing is stored: the last line is a code to be pasted elsewhere.
+    Before the course nothing says what is right. After it, once all are answered, every answer is explained;
+    with the answers from before, the way between them is shown. Nothing is stored: the last line is a code
+    that can be pasted into a chat, or as `before`.
 
     >>> quiz("before", "ABC")
     ✗ answers="ABC" has 3 marks; the quiz takes 8, each of them A, B, C, D, ? (unsure) or - (not yet).
     """
     if not isinstance(when, str) or when not in QUESTIONS:
-        print(f'✗ when={when!r} should be "before" or "after".')
+        print(f'✗ when={reprlib.repr(when)} should be "before" or "after", as in quiz("before", "--------").')
         return
     marks, earlier = _marks(answers), _marks(before)
-    problem = _problem("answers", answers, marks)
-    if problem := problem or (_problem("before", before, earlier) if before is not None else ""):
+    problem = _problem("answers", when, answers, marks)
+    if problem := problem or (_problem("before", "before", before, earlier) if before is not None else ""):
         print(problem)
         return
-    for n, (make, mark) in enumerate(zip(QUESTIONS[when], marks, strict=True), start=1):
-        _show(n, make(), mark, explained=when == "after")
     earlier = "" if set(earlier) == {NOT_YET} else earlier
     open_ones = [n for n, mark in enumerate(marks, start=1) if mark == NOT_YET]
+    explained = when == "after" and not open_ones
+    for n, (make, mark) in enumerate(zip(QUESTIONS[when], marks, strict=True), start=1):
+        _show(n, make(), mark, explained)
     if open_ones:
         print(f"○ not answered yet: {words(open_ones)}")
-    if when == "after" and not open_ones:
+    if explained:
         print(_way(earlier, marks))
     print(f"Your code: quiz {when} {marks}" + (f", before {earlier}" if earlier else ""))
 
@@ -353,19 +363,26 @@ def score(when: str, marks: str) -> int:
 
 
 def _marks(answers: object) -> str:
-    return "".join(answers.upper().split()) if isinstance(answers, str) else ""
+    """The marks alone, in capitals: of "a b, c …", or of the code that the quiz prints."""
+    if not isinstance(answers, str):
+        return ""
+    alone = re.sub(r"^\s*(Your code:)?\s*quiz (before|after)|, before.*$", "", answers)
+    return "".join(re.split(r"[\s,]+", alone.upper()))
 
 
-def _problem(name: str, value: object, marks: str) -> str:
+def _problem(name: str, when: str, value: object, marks: str) -> str:
     allowed = (
         f"the quiz takes {len(BEFORE)}, each of them A, B, C, D, {UNSURE} (unsure) or {NOT_YET} (not yet)"
     )
     if not isinstance(value, str):
         return f"✗ {name} is of type {type(value).__name__} and should be a string; {allowed}."
+    shown = value if len(value) <= 40 else value[:39] + "…"
+    if (code := re.search(r"quiz (before|after)", value)) and code[1] != when:
+        return f'✗ {name}="{shown}" is the code of the quiz {code[1]} the course.'
     if strange := sorted(set(marks) - set(LETTERS + UNSURE + NOT_YET)):
-        return f'✗ {name}="{value}" has {words(strange)}; {allowed}.'
+        return f'✗ {name}="{shown}" has {words([repr(sign) for sign in strange[:5]])}; {allowed}.'
     if len(marks) != len(BEFORE):
-        return f'✗ {name}="{value}" has {len(marks)} marks; {allowed}.'
+        return f'✗ {name}="{shown}" has {len(marks)} mark{"s" * (len(marks) != 1)}; {allowed}.'
     return ""
 
 
@@ -391,12 +408,12 @@ def _show(n: int, question: Question, mark: str, explained: bool) -> None:
 
 def _way(earlier: str, marks: str) -> str:
     """From before to after, in numbers: right, and unsure."""
-    total = len(marks)
+    total, right = len(marks), score("after", marks)
     if not earlier:
-        right = score("after", marks)
-        return f'Right: {right} of {total}. (Add before="…", your answers from page 00, to see the way.)'
-    right = f"{score('before', earlier)} → {score('after', marks)} of {total}"
-    return f"Before → after: right {right}, unsure {earlier.count(UNSURE)} → {marks.count(UNSURE)}"
+        return f'Right: {right} of {total}. (Add before="…", your code from page 00, to see the way.)'
+    unsure = f"unsure {earlier.count(UNSURE)} → {marks.count(UNSURE)}"
+    unanswered = f" ({earlier.count(NOT_YET)} not answered before)" if NOT_YET in earlier else ""
+    return f"Before → after: right {score('before', earlier)} → {right} of {total}, {unsure}{unanswered}"
 
 
 def _wrapped(text: str, indent: int) -> str:

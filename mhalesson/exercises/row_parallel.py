@@ -4,7 +4,6 @@ import random
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
 
@@ -29,21 +28,24 @@ def _step_by_step(z_shards, w_shards, bias):
     return y
 
 
-def _sharded(z_shards, w_shards, bias, bias_added="once", joined="sum", none_is=0.0):
+def _sharded(z_shards, w_shards, bias, bias_added="once", joined="sum", without_bias="handled"):
     """The steps one by one: when the bias is added, and what becomes of the machines' products."""
     parts = [z @ w for z, w in zip(z_shards, w_shards, strict=True)]
-    n, b = len(parts), none_is if bias is None else bias
+    n = len(parts)
     y = {
         "sum": lambda: sum(parts),
         "mean": lambda: sum(parts) / n,
         "first": lambda: parts[0],
         "last": lambda: parts[-1],
+        "all but the first": lambda: sum(parts[1:]),
+        "all but the last": lambda: sum(parts[:-1]),
+        "two": lambda: sum(parts[:2]),
         "cat": lambda: torch.cat(parts, dim=-1),
         "stack": lambda: torch.stack(parts),
     }[joined]()
-    if joined == "cat" and bias_added in ("once", "each") and isinstance(b, Tensor):
-        return y + b.repeat(n)
-    return y + {"once": 1, "each": n, "never": 0, "share": 1 / n}[bias_added] * b
+    if bias is None:
+        return y if without_bias == "handled" else None
+    return y + {"once": 1, "each": n, "twice": 2, "never": 0, "away": -1, "share": 1 / n}[bias_added] * bias
 
 
 def _draw_shards(rng: random.Random) -> list[Case]:
@@ -72,9 +74,10 @@ ROW_PARALLEL = Exercise(
     page="06",
     stub='''
 def my_row_parallel(z_shards, w_shards, bias):
-    """y (B, T, d_model) when each machine holds a few channels of z_cat and the rows of W_O that meet them.
+    """y (B, T, d_model), where each machine holds a part of z_cat and of W_O.
 
-    z_shards: a list of tensors (B, T, c_i). w_shards: as many tensors (c_i, d_model). The widths c_i may
+    z_shards: a list of tensors (B, T, c_i), some channels of z_cat each. w_shards: as
+    many tensors (c_i, d_model), the rows of W_O that meet them. The widths c_i may
     differ. bias is (d_model,) or None.
     """
     ...
@@ -100,12 +103,29 @@ def my_row_parallel(z_shards, w_shards, bias):
             "It adds one share of the bias; after the sum the whole bias is due, once.",
             partial(_sharded, bias_added="share"),
         ),
+        Mistake("bias twice", "The bias counts twice.", partial(_sharded, bias_added="twice")),
+        Mistake(
+            "bias taken away", "The bias is taken away, not added.", partial(_sharded, bias_added="away")
+        ),
+        Mistake(
+            "first machine missing",
+            "The product of the first machine is missing.",
+            partial(_sharded, joined="all but the first"),
+        ),
+        Mistake(
+            "last machine missing",
+            "The product of the last machine is missing.",
+            partial(_sharded, joined="all but the last"),
+        ),
+        Mistake(
+            "two machines",
+            "It uses the first two machines, however many there are.",
+            partial(_sharded, joined="two"),
+        ),
         Mistake(
             "bias None",
-            "Without a bias (None) it stops with an error: nothing can be added to None.",
-            lambda z_shards, w_shards, bias: (
-                sum(z @ w for z, w in zip(z_shards, w_shards, strict=True)) + bias
-            ),
+            "Where bias is None, it comes to no result.",
+            partial(_sharded, without_bias="forgotten"),
         ),
         Mistake(
             "mean",
@@ -148,17 +168,18 @@ def my_row_parallel(z_shards, w_shards, bias):
         ),
         Mistake(
             "summed first",
-            "It adds up the shards before it multiplies; each has rows of W_O of its own.",
+            "Every machine's channels meet every machine's rows; each part of z_cat has its own rows of W_O.",
             lambda z_shards, w_shards, bias: sum(z_shards) @ sum(w_shards) + (0 if bias is None else bias),
         ),
     ),
     hints=(
         "y = z_cat W_O is a sum over the channels of z_cat. Each machine has some of the channels.",
         "Each machine multiplies what it has: (B, T, c_i) @ (c_i, d_model). How do these become one y?",
-        "Add the products up. Then, after the sum, add the bias once, unless it is None.",
+        "Add up z @ w for z, w in zip(z_shards, w_shards). Then, after the sum, add the bias once, if "
+        "bias is not None.",
     ),
     draw=_draw_shards,
-    right="The products of all machines, added up, and the bias once: the sum over blocks again.",
+    right="All machines' products together, and the bias once: the sum over blocks again.",
     shape="(B, T, d_model)",
     axes=("batch", "token", "output"),
 )

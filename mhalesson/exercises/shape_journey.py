@@ -19,7 +19,7 @@ def journey_shapes(B, T, d_model, num_heads):
         (B, T, d_model),  # q, before it is split
         (B, num_heads, T, d),  # q, split into heads
         (B, num_heads, T, T),  # scores
-        (B, num_heads, T, d),  # context: what the heads found, z
+        (B, num_heads, T, d),  # z, what the heads found
         (B, T, d_model),  # merged, z_cat
         (B, T, d_model),  # y
     ]
@@ -69,8 +69,8 @@ JOURNEY_SHAPES = Exercise(
 def my_journey_shapes(B, T, d_model, num_heads):
     """The shapes of seven tensors on the way, as a list of seven tuples:
 
-    x, q as projected, q split into heads, the scores, the context (z, what the heads found),
-    the merged z_cat, and y. Here h·d_k = h·d_v = d_model.
+    x, q as projected, q split into heads, the scores, z (what the heads found), the
+    merged z_cat, and y. Here h·d_k = h·d_v = d_model.
     """
     ...
 ''',
@@ -139,17 +139,17 @@ def my_journey_shapes(B, T, d_model, num_heads):
         ),
         Mistake(
             "context of scores",
-            "The context still has the shape of the scores; weights times v brings the channels back.",
+            "z still has the shape of the scores; weights times v brings the channels back.",
             partial(_shapes, context="BhTT"),
         ),
         Mistake(
             "context transposed",
-            "The context is (B, T, h, d_v): tokens come before heads only when the merge begins.",
+            "z is (B, T, h, d_v): tokens come before heads only when the merge begins.",
             partial(_shapes, context="BThd"),
         ),
         Mistake(
             "context already merged",
-            "The context is already merged; it comes out head by head, (B, h, T, d_v).",
+            "z is already merged; it comes out head by head, (B, h, T, d_v).",
             partial(_shapes, context="BTD"),
         ),
         Mistake(
@@ -167,6 +167,32 @@ def my_journey_shapes(B, T, d_model, num_heads):
             "The merged tensor is as wide as one head, as if the heads had been added up; they lie side "
             "by side.",
             partial(_shapes, merged="BTd"),
+        ),
+        Mistake(
+            "heads never moved",
+            "Tokens stand before heads in all three 4D shapes; then the heads of a token are compared, "
+            "(h, h), and not the tokens.",
+            partial(_shapes, split="BThd", scores="BThh", context="BThd"),
+        ),
+        Mistake(
+            "heads as wide as the stream",
+            "Every head has all d_model channels; each has its share, d_model / h.",
+            partial(_shapes, split="BhTD", context="BhTD"),
+        ),
+        Mistake(
+            "h and d swapped",
+            "The number of heads and their width have changed roles throughout.",
+            partial(_shapes, split="BdTh", scores="BdTT", context="BdTh"),
+        ),
+        Mistake(
+            "heads first",
+            "The heads stand before the batch throughout: (h, B, T, …).",
+            partial(_shapes, split="hBTd", scores="hBTT", context="hBTd"),
+        ),
+        Mistake(
+            "always the stream",
+            "All seven are (B, T, d_model); in between, heads and scores have four axes.",
+            partial(_shapes, split="BTD", scores="BTD", context="BTD"),
         ),
         Mistake(
             "y of one head",
@@ -189,7 +215,7 @@ def my_journey_shapes(B, T, d_model, num_heads):
     draw=_draw_journeys,
     right="Seven shapes: out of the stream, into heads, and back.",
     reader=shapes,
-    axes=("x", "q as projected", "q split into heads", "the scores", "the context", "the merged z_cat", "y"),
+    axes=("x", "q as projected", "q split into heads", "the scores", "z", "the merged z_cat", "y"),
 )
 
 
@@ -198,7 +224,7 @@ def my_journey_shapes(B, T, d_model, num_heads):
 
 def split_heads(x, num_heads):
     B, T, width = x.shape
-    x = x.view(B, T, num_heads, width // num_heads)  # (B, T, h, d_k): name the two halves of a channel
+    x = x.view(B, T, num_heads, width // num_heads)  # (B, T, h, d_k): which head, and which channel of it
     return x.transpose(1, 2)  # (B, h, T, d_k): every head gets its own sequence
 
 
@@ -225,7 +251,7 @@ def _draw_streams(rng: random.Random) -> list[Case]:
         return Case((x.flatten(2), h), names)
 
     first = case(B, T, h, d)
-    twin = Case((-first.inputs[0], h))  # type: ignore[operator]
+    twin = Case((-2 * first.inputs[0], h))  # type: ignore[operator]
     sizes = (
         (1, T, h, d),
         (B, 1, h, d),
@@ -242,7 +268,7 @@ SPLIT_HEADS = Exercise(
     page="04",
     stub='''
 def my_split_heads(x, num_heads):
-    """Cut the channels of every token into heads: x (B, T, h·d_k) → (B, h, T, d_k)."""
+    """Cut every token's channels into heads: x (B, T, h·d_k) → (B, h, T, d_k)."""
     ...
 ''',
     reference=split_heads,
@@ -311,6 +337,24 @@ def my_split_heads(x, num_heads):
             lambda x, num_heads: x.chunk(num_heads, dim=-1),
         ),
         Mistake(
+            "heads in reverse",
+            "The heads come in reverse order: the last one first.",
+            lambda x, num_heads: split_heads(x, num_heads).flip(1),
+        ),
+        Mistake(
+            "channel i",
+            "Head i starts at channel i, not at channel i·d_k, so neighbouring heads share channels.",
+            lambda x, num_heads: torch.stack(
+                [x[:, :, i : i + x.shape[2] // num_heads] for i in range(num_heads)], dim=1
+            ),
+        ),
+        Mistake(
+            "view, then transposed",
+            "It lays (B, h, T, d_k) over the memory and swaps after that: (B, T, h, d_k), of scrambled "
+            "tokens.",
+            lambda x, num_heads: x.reshape(x.shape[0], num_heads, x.shape[1], -1).transpose(1, 2),
+        ),
+        Mistake(
             "transposed twice over",
             "It swaps the axes and then lays the shape over what is there in reading order, which "
             "scrambles it again.",
@@ -319,7 +363,7 @@ def my_split_heads(x, num_heads):
     ),
     hints=(
         "Two steps. First cut the last axis, h·d_k, in two, without touching the tokens. What shape is that?",
-        "x.view(B, T, num_heads, d_k) names the two halves of a channel. Now every token has its heads.",
+        "x.view(B, T, num_heads, d_k) cuts the last axis in two: which head, and which channel of it.",
         "Every head needs its own sequence: let axis 1 (tokens) and axis 2 (heads) change places.",
     ),
     draw=_draw_streams,
@@ -349,14 +393,15 @@ def _into_slots(z):
 def _draw_reports(rng: random.Random) -> list[Case]:
     B, h, T, d = distinct(rng, B=2, h=3, T=2, d=2)
 
-    def case(B: int, h: int, T: int, d: int, *order: int) -> Case:
+    def case(B: int, h: int, T: int, d: int) -> Case:
         z, names = coded(b=B, h=h, t=T, c=d)
-        return Case((strided(z, *order) if order else z,), names)
+        return Case((z,), names)
 
     first = case(B, h, T, d)
-    twin = Case((-first.inputs[0],))  # type: ignore[operator]
+    twin = Case((-2 * first.inputs[0],))  # type: ignore[operator]
     sizes = ((1, h, T, d), (B, h, 1, d), (B, 1, T, d), (B, h, T, 1), (B, h, h, d), (1, 3, 3, 3))
-    fused = case(B, h, T, d, 0, 2, 1, 3)  # as the fused kernel returns it: in memory, tokens before heads
+    z, names = coded(b=B, h=h, t=T, c=d)
+    fused = Case((strided(z, 0, 2, 1, 3),), names, "not contiguous, as the fused kernel returns it")
     return [first, twin, *(case(*s) for s in sizes), fused]
 
 
@@ -364,7 +409,10 @@ MERGE_HEADS = Exercise(
     page="04",
     stub='''
 def my_merge_heads(z):
-    """Lay the heads' reports about each token side by side: z (B, h, T, d_v) → (B, T, h·d_v)."""
+    """Lay the reports about a token side by side: z (B, h, T, d_v) → (B, T, h·d_v).
+
+    z need not be contiguous.
+    """
     ...
 ''',
     reference=merge_heads,
@@ -446,6 +494,13 @@ def my_merge_heads(z):
         ),
         Mistake("head 0 only", "It keeps head 0 and drops the others.", lambda z: z[:, 0]),
         Mistake(
+            "h for T",
+            "Its second axis has the size of h, the number of heads; it should be T, axis 2 of z.",
+            lambda z: z.transpose(1, 2).reshape(z.shape[0], z.shape[1], -1),
+        ),
+        Mistake("head 0 missing", "Head 0 is missing.", lambda z: merge_heads(z[:, 1:])),
+        Mistake("last head missing", "The last head is missing.", lambda z: merge_heads(z[:, :-1])),
+        Mistake(
             "tokens joined with channels",
             "It joins tokens and channels, (B, h, T·d_v): every head stays apart, its tokens in one row.",
             lambda z: z.flatten(2),
@@ -474,25 +529,28 @@ def my_merge_heads(z):
 
 STUB_OF_REPAIR = '''
 def my_repair(q, k, v, num_heads):
-    """Cross-attention without a mask, (B, T_q, h·d_v): the queries come from another text.
+    """Cross-attention without a mask: the queries come from another text.
 
-    q (B, T_q, h·d_k), k (B, T_k, h·d_k), v (B, T_k, h·d_v). The shapes are right, no error is
-    raised, and one line is wrong. Find it and repair it.
+    q (B, T_q, h·d_k), k (B, T_k, h·d_k), v (B, T_k, h·d_v) → (B, T_q, h·d_v).
+    The shapes are right, no error is raised, and one line is wrong. Repair it.
     """
-    q, k, v = (torch.stack(a.chunk(num_heads, dim=-1), dim=1) for a in (q, k, v))  # each (B, h, T, d)
-    scores = torch.einsum("bhqc,bhkc->bhqk", q, k) / q.shape[-1] ** 0.5  # (B, h, T_q, T_k)
-    weights = scores.softmax(dim=-1)
+    # each (B, h, T, d)
+    q, k, v = (torch.stack(a.chunk(num_heads, dim=-1), dim=1) for a in (q, k, v))
+    scores = torch.einsum("bhqc,bhkc->bhqk", q, k)  # (B, h, T_q, T_k)
+    weights = (scores / q.shape[-1] ** 0.5).softmax(dim=-1)
     z = torch.einsum("bhqk,bhkc->bhqc", weights, v)  # (B, h, T_q, d_v)
     return z.permute(0, 2, 3, 1).flatten(2)  # (B, T_q, h·d_v)
 '''
 
 
 def repair(q, k, v, num_heads):
-    q, k, v = (torch.stack(a.chunk(num_heads, dim=-1), dim=1) for a in (q, k, v))  # each (B, h, T, d)
-    scores = torch.einsum("bhqc,bhkc->bhqk", q, k) / q.shape[-1] ** 0.5  # (B, h, T_q, T_k)
-    weights = scores.softmax(dim=-1)
+    # each (B, h, T, d)
+    q, k, v = (torch.stack(a.chunk(num_heads, dim=-1), dim=1) for a in (q, k, v))
+    scores = torch.einsum("bhqc,bhkc->bhqk", q, k)  # (B, h, T_q, T_k)
+    weights = (scores / q.shape[-1] ** 0.5).softmax(dim=-1)
     z = torch.einsum("bhqk,bhkc->bhqc", weights, v)  # (B, h, T_q, d_v)
-    return z.permute(0, 2, 1, 3).flatten(2)  # (B, T_q, h·d_v): heads before channels, so each keeps its d_v
+    # heads before channels, so that each head keeps its d_v neighbours
+    return z.permute(0, 2, 1, 3).flatten(2)  # (B, T_q, h·d_v)
 
 
 def _by_torch(q, k, v, num_heads):
@@ -566,8 +624,8 @@ REPAIR = Exercise(
     mistakes=(
         Mistake(
             "not repaired",
-            "The planted bug is still there. In the result the heads are interleaved: channel 0 of every "
-            "head, then channel 1 of every head.",
+            "The planted bug is still there: every shape is right, and channels of a token lie in the "
+            "wrong place.",
             partial(_cross, merge="bqch"),
         ),
         Mistake(
@@ -631,8 +689,8 @@ REPAIR = Exercise(
     ),
     hints=(
         "All shapes fit, so ask of every line *what* it puts where. Which lines only move numbers?",
-        "Two lines only move numbers: the first and the last. Send a small tensor of index codes through "
-        "each.",
+        "Two lines only move numbers: the first and the last. Send torch.arange(12.0).view(1, 2, 6) "
+        "through the first, .view(1, 2, 3, 2) through the last, and look where each number lands.",
         "In the last line, z (B, h, T_q, d_v) becomes (B, T_q, d_v, h) before it is flattened. Which of "
         "the last two axes runs fastest then, and which should?",
     ),
@@ -644,4 +702,4 @@ REPAIR = Exercise(
     stretch=True,
 )
 
-EXERCISES = (JOURNEY_SHAPES, SPLIT_HEADS, MERGE_HEADS, REPAIR)
+EXERCISES = (MERGE_HEADS, JOURNEY_SHAPES, SPLIT_HEADS, REPAIR)
