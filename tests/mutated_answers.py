@@ -61,6 +61,7 @@ OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.Pow
 COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
 # Nodes whose lists belong together, so that no part can be lost or change places.
 NOT_A_LIST = ast.Module | ast.Compare | ast.comprehension | ast.ListComp | ast.SetComp | ast.GeneratorExp
+FILES = itertools.count()  # every answer in a file of its own, as every cell of a notebook is
 MODULES = ("torch", "F", "statistics", "itertools")  # what stands before the dot is no link of a chain
 
 
@@ -85,8 +86,9 @@ def mutants(exercise: Exercise, number: int, seed: int) -> Iterator[Answer]:
 def edited(source: str, rng: random.Random) -> str:
     """One edit, somewhere: the place is drawn first, or what has many alternatives would win every time."""
     tree = ast.parse(source)
-    places = [(node, field) for node in ast.walk(tree) for field, _ in ast.iter_fields(node)]
-    names = sorted(names_in(tree))
+    nodes = list(ast.walk(tree))
+    places = [(node, field) for node in nodes for field, _ in ast.iter_fields(node)]
+    names = sorted(names_in(nodes))
     values: list[object] = []
     while not values:
         node, field = rng.choice(places)
@@ -119,11 +121,10 @@ def edits(node: ast.AST, field: str, names: list[str], rng: random.Random) -> li
     return new
 
 
-def names_in(tree: ast.AST) -> set[str]:
+def names_in(nodes: list[ast.AST]) -> set[str]:
     """The parameters and whatever gets a value."""
-    parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return parameters | {
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    return {node.arg for node in nodes if isinstance(node, ast.arg)} | {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
 
 
@@ -183,11 +184,12 @@ def related(name: str) -> list[str]:
 def compiled(source: str, exercise: Exercise) -> Callable[..., object] | None:
     """The function, among its module's names; None where Python would not even read it, or misses a name."""
     tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
     space = dict(vars(sys.modules[exercise.reference.__module__]))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if used - names_in(tree) - space.keys() - vars(builtins).keys():
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    if used - names_in(nodes) - space.keys() - vars(builtins).keys():
         return None
-    file = f"<{exercise.id} {len(linecache.cache)}>"
+    file = f"<{exercise.id} {next(FILES)}>"
     try:
         with warnings.catch_warnings(action="ignore"):
             exec(compile(source, file, "exec"), space)
@@ -200,7 +202,7 @@ def compiled(source: str, exercise: Exercise) -> Callable[..., object] | None:
 # ----------------------------------------------------------------------------------------- the domain
 
 SIZES = range(1, 9)
-SAMPLE = 400  # where there are too many combinations of sizes: how many beside those of 1 to 3
+SAMPLE = 300  # where there are too many combinations of sizes: how many beside those of 1 to 3
 
 
 def domain(exercise: Exercise) -> Iterator[Case]:

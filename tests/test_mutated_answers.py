@@ -9,7 +9,7 @@ from mhalesson.exercises.engine import Exercise, judge
 
 NUMBER = 300
 of_each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
-pytestmark = pytest.mark.usefixtures("as_a_learner_calls")
+pytestmark = [pytest.mark.variant, pytest.mark.usefixtures("as_a_learner_calls")]
 
 
 @of_each_exercise
@@ -17,8 +17,10 @@ def test_no_random_edit_is_accepted_and_wrong(exercise: Exercise, capfd):
     answers = list(mutants(exercise, NUMBER, seed=0))
     assert len({source for source, _ in answers}) == NUMBER
     verdicts = [judge(exercise, function) for _, function in answers]
-    again = [judge(exercise, function) for _, function in answers[:30]]
-    assert again == verdicts[:30]
+    for (_, function), verdict in zip(answers[:30], verdicts, strict=False):
+        again = judge(exercise, function)
+        if "was stopped after" not in verdict.says + again.says:  # that depends on the machine
+            assert again == verdict
     assert capfd.readouterr() == ("", "")
 
     told = [(source, str(verdict)) for (source, _), verdict in zip(answers, verdicts, strict=True)]

@@ -141,6 +141,8 @@ def in_words(error: BaseException, answer: Callable[..., object]) -> str:
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own_file
     ]
     line = linecache.getline(own_file, lines[-1]).split("  #")[0].strip() if lines else ""
+    if isinstance(error, UnboundLocalError):  # Python 3.11 may name the line before, once the code is warm
+        line = ""
     line = line if len(line) <= 60 else line[:59] + "…"
     return f"It stopped with an error{f' in `{line}`' if line else ''}: {meaning}."
 

@@ -191,8 +191,8 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
 
 
 def _tolerance(z: Tensor, moved: Tensor) -> float:
-    """What rounding may do to a sum: a thousandth of the largest entry, or of the step where z is zero."""
-    return 1e-3 * (z.abs().max().item() or moved.abs().max().item())
+    """What rounding may do to a sum: a thousandth of the largest entry, and what a step of about 1 costs."""
+    return 1e-3 * z.abs().max().item() + 2e-6 + (0 if z.any() else 1e-6 * moved.abs().max().item())
 
 
 def _in_numbers(case: Case, inputs: tuple[object, ...], moved: object) -> str:
@@ -220,6 +220,10 @@ def _draw_reports(rng: random.Random) -> list[Case]:
     alone, silent = torch.zeros(2, h, T, d_v)
     alone[0] = reports(T, d_v)
     silent[1:] = 1000 * reports(h - 1, T, d_v)
+    second, last = torch.zeros(2, h, T, d_v)
+    spike = torch.zeros(h, 40, 40)
+    second[1], last[-1] = reports(T, d_v), reports(T, d_v)
+    spike[1, 0, 0] = 1e6
     notes = {
         "the same from every head": (alike, alike[:, :1, :1].clone(), torch.ones(2, 1, 1)),
         "in the thousands": (1000 * reports(h, T, d_v),),
@@ -227,8 +231,10 @@ def _draw_reports(rng: random.Random) -> list[Case]:
         "in the thousandths": (0.001 * reports(h, T, d_v),),
         "with reports from head 0 alone": (alone,),
         "with head 0 silent": (silent,),
+        "with reports from one head alone": (second, last),
+        "zero but for one entry": (spike,),
         "all zeros": (torch.zeros(h, T, d_v),),
-        "−1 everywhere": (-torch.ones(h, T, d_v),),
+        "one negative number everywhere": (-torch.ones(h, T, d_v), -2 * torch.ones(h, T, d_v)),
         "7 everywhere": (7 * torch.ones(h, T, d_v),),
         "": (reports(2, T, d_v), reports(h, 1, 1)),
     }
