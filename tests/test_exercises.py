@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mhalesson import exercises
 from mhalesson.exercises import EXERCISES, check, engine, hint, progress, solution
-from mhalesson.exercises.engine import cases_of, catalogue, is_right, judge, outcome, together
+from mhalesson.exercises.engine import cases_of, is_right, judge, outcome, together, ways_to_be_wrong
 
 pytestmark = pytest.mark.usefixtures("as_a_learner_calls")
 
@@ -85,7 +85,10 @@ def test_every_mistake_is_named_by_its_own_sentence(exercise, seeds):
 @each_exercise
 def test_two_mistakes_at_once_are_named_as_two_or_as_one_that_hides_the_other(exercise):
     """And never accepted. Where a pair looks like one mistake, or like another pair, it cannot be decided."""
-    made = dict([*catalogue(exercise, 0, 1), *catalogue(exercise, 0, 2)])
+    ways = [*ways_to_be_wrong(exercise, 1), *ways_to_be_wrong(exercise, 2)]
+    made = {
+        mistakes: [outcome(exercise, wrong, c) for c in cases_of(exercise, 0)] for mistakes, wrong in ways
+    }
     pairs = [mistakes for mistakes in made if len(mistakes) == 2]
     for pair in random.Random(0).sample(pairs, min(len(pairs), 60)):
         verdict = judge(exercise, together(*pair))
@@ -100,7 +103,7 @@ def test_two_mistakes_at_once_are_named_as_two_or_as_one_that_hides_the_other(ex
 def test_pairs_are_decided_where_mistakes_change_different_steps():
     """Two in every exercise whose mistakes are changes of the same steps."""
     for exercise in EVERY:
-        pairs = [pair for pair, _ in catalogue(exercise, 0, 2)]
+        pairs = [pair for pair, _ in ways_to_be_wrong(exercise, 2)]
         named = [len(judge(exercise, together(*pair)).mistakes) == 2 for pair in pairs[:20]]
         assert sum(named) >= min(len(pairs), 4), exercise.id
 

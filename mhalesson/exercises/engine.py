@@ -11,7 +11,7 @@ import inspect
 import io
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
@@ -304,15 +304,12 @@ def same(a: Outcome, b: Outcome) -> bool:
 # -------------------------------------------------------------------------------------- the mistakes
 
 
-@functools.lru_cache(maxsize=64)
-def catalogue(exercise: Exercise, seed: int, at_once: int) -> list[tuple[tuple[Mistake, ...], list[Outcome]]]:
-    """Every mistake, or every two that can be made at once, with what they come to on every input."""
-    cases = cases_of(exercise, seed)
-    made = []
-    for mistakes in itertools.combinations(exercise.mistakes, at_once):
-        if wrong := together(*mistakes):
-            made.append((mistakes, [outcome(exercise, wrong, case) for case in cases]))
-    return made
+def ways_to_be_wrong(
+    exercise: Exercise, at_once: int
+) -> list[tuple[tuple[Mistake, ...], Callable[..., object]]]:
+    """Every mistake, or every two that can be made at once, with an answer that makes them."""
+    ways = itertools.combinations(exercise.mistakes, at_once)
+    return [(mistakes, wrong) for mistakes in ways if (wrong := together(*mistakes))]
 
 
 def together(first: Mistake, second: Mistake | None = None) -> Callable[..., object] | None:
@@ -329,20 +326,23 @@ def together(first: Mistake, second: Mistake | None = None) -> Callable[..., obj
 
 def recognised(exercise: Exercise, outcomes: list[Outcome], seed: int) -> tuple[Mistake, ...]:
     """The mistake that comes to the same on every input, or else the two; none if several pairs do."""
+    cases = cases_of(exercise, seed)
     for at_once in (1, 2):
         found = [
-            mistakes for mistakes, made in catalogue(exercise, seed, at_once) if explains(made, outcomes)
+            mistakes
+            for mistakes, wrong in ways_to_be_wrong(exercise, at_once)
+            if explains((outcome(exercise, wrong, case) for case in cases), outcomes)
         ]
         if len(found) == 1:
             return found[0]
     return ()
 
 
-def explains(made: list[Outcome], outcomes: list[Outcome]) -> bool:
+def explains(made: Iterable[Outcome], outcomes: Sequence[Outcome]) -> bool:
     """Do the calls come to the same? Where all of them fail, they must fail for the same reason."""
     if all(outcome.problem for outcome in outcomes):
-        return [outcome.problem for outcome in outcomes] == [outcome.problem for outcome in made]
-    return all(map(same, outcomes, made))
+        return all(a.problem == b.problem for a, b in zip(made, outcomes, strict=True))
+    return all(same(a, b) for a, b in zip(made, outcomes, strict=True))
 
 
 # ------------------------------------------------------------------------------------------ in words
