@@ -153,7 +153,8 @@ def plain_session() -> None:
     if torch.get_default_device().type != "cpu":
         torch.set_default_device(None)
     torch.set_grad_enabled(True)
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # setting it loads a compiler, which takes seconds
+        torch.use_deterministic_algorithms(False)
     torch.set_num_threads(1)
 
 
@@ -190,7 +191,8 @@ def quietly() -> Iterator[io.StringIO]:
         if device.type != "cpu":
             torch.set_default_device(device)
         torch.set_grad_enabled(gradients)
-        torch.use_deterministic_algorithms(deterministic)
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
         torch.set_num_threads(threads)
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
