@@ -49,8 +49,8 @@ RELATED = (
     ("triu", "tril"),
     ("cat", "stack"),
     ("softmax", "sigmoid", "log_softmax"),
-    ("zeros", "ones", "empty", "eye"),
-    ("zeros_like", "ones_like", "empty_like"),
+    ("zeros", "ones", "eye"),  # not empty: what lies in memory by chance gets another verdict each time
+    ("zeros_like", "ones_like"),
     ("chunk", "split", "unbind"),
     ("roll", "flip"),
     ("T", "mT"),
@@ -202,7 +202,7 @@ def compiled(source: str, exercise: Exercise) -> Callable[..., object] | None:
 # ----------------------------------------------------------------------------------------- the domain
 
 SIZES = range(1, 9)
-SAMPLE = 300  # where there are too many combinations of sizes: how many beside those of 1 to 3
+SAMPLE = 200  # where there are too many combinations of sizes: how many beside those of 1 to 3
 
 
 def domain(exercise: Exercise) -> Iterator[Case]:
