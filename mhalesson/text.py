@@ -63,14 +63,13 @@ def grid(
 def index_codes(**sizes: int) -> list[str]:
     """Names for the cells of a tensor in memory order, each saying where it belongs.
 
-    The keywords b, h, t, c and o give the sizes of batch, heads, tokens, channels (of one head) and output
-    channels, in the order of the axes.
+    The keywords b, h, t and c give the sizes of batch, heads, tokens and channels, in the order of the axes.
 
     >>> index_codes(h=2, t=1, c=2)
     ['h0t0c0', 'h0t0c1', 'h1t0c0', 'h1t0c1']
     """
     places = (dict(zip(sizes, index, strict=True)) for index in product(*map(range, sizes.values())))
-    return ["".join(f"{axis}{place[axis]}" for axis in "bhtco" if axis in place) for place in places]
+    return ["".join(f"{axis}{place[axis]}" for axis in "bhtc" if axis in place) for place in places]
 
 
 def journey_table(journey: Journey, expanded: bool = False) -> str:

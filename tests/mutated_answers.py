@@ -49,8 +49,8 @@ RELATED = (
     ("triu", "tril"),
     ("cat", "stack"),
     ("softmax", "sigmoid", "log_softmax"),
-    ("zeros", "ones", "eye"),  # not empty: what lies in memory by chance gets another verdict each time
-    ("zeros_like", "ones_like"),
+    ("zeros", "ones", "empty", "eye"),
+    ("zeros_like", "ones_like", "empty_like"),
     ("chunk", "split", "unbind"),
     ("roll", "flip"),
     ("T", "mT"),

@@ -111,7 +111,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (
         TypeError,
         r"takes (?:from )?\d+.* but \d+ (?:was|were) given",
-        ("it calls something with more than it takes"),
+        "it calls something with more than it takes",
     ),
     (ZeroDivisionError, "", "it divides by zero"),
     (RecursionError, "", "it calls itself without end"),
@@ -153,8 +153,7 @@ def plain_session() -> None:
     if torch.get_default_device().type != "cpu":
         torch.set_default_device(None)
     torch.set_grad_enabled(True)
-    if torch.are_deterministic_algorithms_enabled():  # setting it loads a compiler, which takes seconds
-        torch.use_deterministic_algorithms(False)
+    torch.set_deterministic_debug_mode("warn")  # torch.empty is full of NaN then, and not of what was there
     torch.set_num_threads(1)
 
 
@@ -167,7 +166,7 @@ def quietly() -> Iterator[io.StringIO]:
     """
     printed = io.StringIO()
     dtype, device, threads = torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
-    gradients, deterministic = torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()
+    gradients, deterministic = torch.is_grad_enabled(), torch.get_deterministic_debug_mode()
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - the generator that all code shares
     depth = sys.getrecursionlimit()
     try:
@@ -191,8 +190,7 @@ def quietly() -> Iterator[io.StringIO]:
         if device.type != "cpu":
             torch.set_default_device(device)
         torch.set_grad_enabled(gradients)
-        if deterministic:
-            torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode(deterministic)
         torch.set_num_threads(threads)
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002

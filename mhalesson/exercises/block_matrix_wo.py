@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, coded, distinct
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct, numbers_from, twin_of
 from mhalesson.exercises.forms import a_whole_number
 
 # ----------------------------------------------------------------------------------- output_block
@@ -44,14 +44,13 @@ def _draw_weights(rng: random.Random) -> list[Case]:
     middle = rng.randrange(1, h - 1)
 
     def case(h: int, d_v: int, d_model: int, i: int) -> Case:
-        weight, _ = coded(o=d_model, h=h, c=d_v)
+        weight = torch.arange(1.0, d_model * h * d_v + 1).view(d_model, h * d_v)
         names = [
             f"head {n}, channel {c}, output {o}" for o in range(d_model) for n in range(h) for c in range(d_v)
         ]
-        return Case((weight.flatten(1), i, h), ["0", *names])
+        return Case((weight, i, h), ["0", *names])
 
     first = case(h, d_v, tall, middle)
-    twin = Case((-2 * first.inputs[0], *first.inputs[1:]))  # type: ignore[operator]
     sizes = [(h, d_v, tall, 0), (h, d_v, low, h - 1), (h, d_v, h * d_v, middle)]  # square, as in most models
     sizes += [
         (h, d_v, h * tall, h - 1),
@@ -60,7 +59,7 @@ def _draw_weights(rng: random.Random) -> list[Case]:
         (1, d_v, low, 0),
         (h, d_v, 1, h - 1),
     ]
-    return [first, twin, *(case(*s) for s in sizes)]
+    return [first, twin_of(first), *(case(*s) for s in sizes)]
 
 
 OUTPUT_BLOCK = Exercise(
@@ -237,7 +236,7 @@ def _contributions(z, weight, cut="rows of W_O", order="bhto", blocks_of=lambda 
 
 def _draw_layers(rng: random.Random) -> list[Case]:
     B, h, T, d_v, d_model = distinct(rng, B=2, h=3, T=2, d_v=2, d_model=2)
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
 
     def case(B: int, h: int, T: int, d_v: int, d_model: int) -> Case:
         z, weight = (torch.randn(s, generator=generator) for s in ((B, h, T, d_v), (d_model, h * d_v)))
@@ -651,7 +650,11 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
             "It counts W_O as (d_model, d_model); it is (h·d_head, d_model).",
             partial(_count, o="d_model"),
         ),
-        Mistake("no W_O", "It leaves out the weights of o_proj.", partial(_count, o="none")),
+        Mistake(
+            "no W_O",
+            "It leaves out the weights of q_proj or of o_proj; both have as many.",
+            partial(_count, o="none"),
+        ),
         Mistake(
             "bias of o per input",
             "It gives o_proj one bias for each input, h·d_head; a bias belongs to an output, and there "

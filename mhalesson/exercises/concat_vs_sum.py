@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct, numbers_from
 
 # ---------------------------------------------------------------------------------- sum_as_matrix
 
@@ -160,8 +160,7 @@ def _swing(z):
 
 def _stretched(z):
     mean = z.mean(dim=0)
-    away = torch.linspace(-1, 1, len(z)).view(-1, 1, 1) * (z.abs().max() + 1)
-    return mean + away.expand_as(z) + 0 * z
+    return mean + torch.linspace(-1, 1, len(z)).view(-1, 1, 1) * (3 * z.abs().max() + 1)
 
 
 def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) -> str:
@@ -211,7 +210,7 @@ def _in_numbers(case: Case, inputs: tuple[object, ...], moved: object) -> str:
 
 def _draw_reports(rng: random.Random) -> list[Case]:
     h, T, d_v = distinct(rng, h=3, T=3, d_v=2)
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
 
     def reports(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
@@ -224,6 +223,8 @@ def _draw_reports(rng: random.Random) -> list[Case]:
     spike = torch.zeros(h, 40, 40)
     second[1], last[-1] = reports(T, d_v), reports(T, d_v)
     spike[1, 0, 0] = 1e6
+    opposite = 1e6 * torch.tensor([1.0, -1.0]).view(2, 1, 1).repeat(1, 3, 2)
+    mixed = 1e6 * reports(h, T, d_v)
     notes = {
         "the same from every head": (alike, alike[:, :1, :1].clone(), torch.ones(2, 1, 1)),
         "in the thousands": (1000 * reports(h, T, d_v),),
@@ -232,7 +233,9 @@ def _draw_reports(rng: random.Random) -> list[Case]:
         "with reports from head 0 alone": (alone,),
         "with head 0 silent": (silent,),
         "with reports from one head alone": (second, last),
-        "zero but for one entry": (spike,),
+        "zero but for one entry": (spike, -spike),
+        "the same from every head, in the millions": (1e6 * alike, spike[1].repeat(h, 1, 1)),
+        "in the millions, with heads that cancel": (opposite, -opposite, mixed - mixed.mean(dim=0)),
         "all zeros": (torch.zeros(h, T, d_v),),
         "one negative number everywhere": (-torch.ones(h, T, d_v), -2 * torch.ones(h, T, d_v)),
         "7 everywhere": (7 * torch.ones(h, T, d_v),),

@@ -279,19 +279,19 @@ def is_right(exercise: Exercise, case: Case, made: Outcome) -> bool:
 
 
 def agree(a: object, b: object, any_float: bool = False) -> bool:
-    """Equal up to rounding."""
+    """Equal up to rounding, and of one type; of tensors any floating-point type will do if `any_float`."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if any_float and a.is_floating_point() and b.is_floating_point():
-            a = a.to(b.dtype)
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if not (a.is_floating_point() or a.is_complex()):
-            return torch.equal(a, b)
-        size = max(b[b.isfinite()].abs().max().item() if b.isfinite().any() else 1.0, 1e-30)
-        return torch.allclose(a, b, rtol=1e-4, atol=(1e-4 if any_float else 1e-5) * size, equal_nan=True)
+        alike = a.dtype == b.dtype or (any_float and a.is_floating_point())
+        return alike and a.shape == b.shape and not _off(a, b).any()
     if isinstance(a, float) and isinstance(b, float):
         return abs(a - b) <= 1e-5 * abs(b)
     return type(a) is type(b) and a == b
+
+
+def _off(value: Tensor, wanted: Tensor) -> Tensor:
+    """Where two tensors of one shape differ by more than rounding in float32."""
+    size = wanted.nan_to_num(nan=0, posinf=0, neginf=0).abs().max().item() if wanted.numel() else 0
+    return ~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=5e-5 * size, equal_nan=True)
 
 
 def same(a: Outcome, b: Outcome) -> bool:
@@ -394,7 +394,7 @@ def _wrong_tensor(exercise: Exercise, value: Tensor, wanted: Tensor) -> str:
     if value.shape != wanted.shape:
         return f"It returned another shape than {exercise.shape}."
     dtype = str(value.dtype).removeprefix("torch.")
-    if not value.is_complex() and value.dtype != wanted.dtype and agree(value.to(wanted.dtype), wanted):
+    if value.dtype != wanted.dtype and not value.is_complex() and not _off(value, wanted).any():
         kind = "floating-point numbers" if exercise.any_float else str(wanted.dtype).removeprefix("torch.")
         return f"The numbers are right, but of type (dtype) {dtype}; they should be {kind}."
     if value.dtype != wanted.dtype and not exercise.any_float:
@@ -403,7 +403,7 @@ def _wrong_tensor(exercise: Exercise, value: Tensor, wanted: Tensor) -> str:
         return f"{broken} of the {value.numel()} numbers are NaN (“not a number”) or infinite."
     if not value.any():
         return "Every number is zero."
-    moved = int((~value.to(wanted.dtype).isclose(wanted, rtol=1e-4, atol=1e-5)).sum())
+    moved = int(_off(value, wanted).sum())
     if torch.equal(value.to(wanted.dtype).flatten().sort().values, wanted.flatten().sort().values):
         return f"All numbers are there, but {moved} of {wanted.numel()} lie in the wrong place."
     return f"The shape is right; {moved} of the {wanted.numel()} numbers are not."
@@ -427,13 +427,14 @@ def first_difference(exercise: Exercise, case: Case, made: Outcome, by_name: boo
         return f"{call}: {what} should be {_plain(wanted)} and is {_plain(value)}"
     if value.shape != wanted.shape:
         return f"{call}: it should have the shape {tuple(wanted.shape)} and has {tuple(value.shape)}"
-    off = (value.to(wanted.dtype) - wanted).abs().nan_to_num(nan=torch.inf)
+    off = _off(value, wanted)
     if not off.any():
         return call
     # Where values have names, the first other one; of plain numbers, the first that is clearly another.
     named = by_name and case.names and 0 <= value.min() and value.max() < len(case.names)
-    clearly = off > (0 if named else off.max() / 2)
-    place = tuple((clearly | off.isinf()).nonzero()[0].tolist())
+    distance = (value.to(wanted.dtype) - wanted).abs().nan_to_num(nan=torch.inf)
+    clearly = off & (distance >= (0 if named else distance.max() / 2))
+    place = tuple(clearly.nonzero()[0].tolist())
     where = ", ".join(f"{axis} {index}" for axis, index in zip(exercise.axes, place, strict=True))
     names = case.names if named else ()
     right, is_now = _named(names, wanted[place].item(), value[place].item())
@@ -532,6 +533,18 @@ def distinct(rng: random.Random, **least: int) -> list[int]:
         sizes = [rng.randint(low, 7) for low in least.values()]
         if len(set(sizes)) == len(sizes):
             return sizes
+
+
+def twin_of(case: Case) -> Case:
+    """The same sizes with other values in the first tensor: no result but zeros is the same for both."""
+    first, *rest = case.inputs
+    assert isinstance(first, Tensor)
+    return Case((-2 * first, *rest))
+
+
+def numbers_from(rng: random.Random) -> torch.Generator:
+    """torch's random numbers, which the seed of the draw decides."""
+    return torch.Generator().manual_seed(rng.randrange(2**31))
 
 
 def coded(**sizes: int) -> tuple[Tensor, list[str]]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct, numbers_from
 from mhalesson.exercises.forms import seconds
 
 # --------------------------------------------------------------------------------- batch_the_loop
@@ -131,7 +131,7 @@ def _operations_do_not_grow(answer: Callable[..., object]) -> str:
 
 def _draw_heads(rng: random.Random) -> list[Case]:
     B, h, T, d = distinct(rng, B=2, h=3, T=3, d=2)
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
 
     def case(*shape: int) -> Case:
         return Case(tuple(2 * torch.randn(shape, generator=generator) for _ in range(3)))
@@ -246,13 +246,13 @@ def my_batch_the_loop(q, k, v):
             ),
         ),
         Mistake(
-            "−∞ times 0",
-            "The mask is multiplied by −∞, and 0 · −∞ is NaN, so that every row is lost.",
+            "NaN throughout",
+            "Every number is NaN: −∞ was multiplied by 0, or a row has nothing left to see.",
             partial(_attend, mask="times minus infinity"),
         ),
         Mistake(
             "no softmax after −∞",
-            "There is no softmax: scores of −∞ meet the values as they are.",
+            "There is no softmax: the scores weigh the values as they are, also those of −∞.",
             partial(_attend, softmax=None),
         ),
         Mistake(
@@ -484,7 +484,7 @@ def _fault_of_timer(case: Case, inputs: tuple[object, ...], value: object) -> st
         return SAYS["few"]
     if device.launches == repeats:
         return SAYS["no warm-up" if device.log.index("read") < device.log.index("launch") else "few"]
-    if between and not any(between[::2]):
+    if between and not any(between[::2]) and len(between[::2]) == repeats:
         return SAYS["late"]
     if device.stopped_early():
         return SAYS["launch only"]

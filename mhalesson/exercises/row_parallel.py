@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct, numbers_from
 
 
 def row_parallel(z_shards, w_shards, bias):
@@ -50,7 +50,7 @@ def _sharded(z_shards, w_shards, bias, bias_added="once", joined="sum", without_
 
 def _draw_shards(rng: random.Random) -> list[Case]:
     B, T, d_model, a, b, c = distinct(rng, B=2, T=2, d_model=2, a=1, b=1, c=1)
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
 
     def case(B: int, T: int, d_model: int, widths: tuple[int, ...], with_bias: bool = True) -> Case:
         z = [torch.randn(B, T, width, generator=generator) for width in widths]

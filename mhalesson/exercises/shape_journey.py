@@ -6,7 +6,16 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, coded, distinct, strided
+from mhalesson.exercises.engine import (
+    Case,
+    Exercise,
+    Mistake,
+    coded,
+    distinct,
+    numbers_from,
+    strided,
+    twin_of,
+)
 from mhalesson.exercises.forms import shapes
 
 # --------------------------------------------------------------------------------- journey_shapes
@@ -251,7 +260,6 @@ def _draw_streams(rng: random.Random) -> list[Case]:
         return Case((x.flatten(2), h), names)
 
     first = case(B, T, h, d)
-    twin = Case((-2 * first.inputs[0], h))  # type: ignore[operator]
     sizes = (
         (1, T, h, d),
         (B, 1, h, d),
@@ -261,7 +269,7 @@ def _draw_streams(rng: random.Random) -> list[Case]:
         (B, 2 * h, h, d),
         (B, d, h, d),
     )
-    return [first, twin, *(case(*s) for s in sizes)]
+    return [first, twin_of(first), *(case(*s) for s in sizes)]
 
 
 SPLIT_HEADS = Exercise(
@@ -398,11 +406,10 @@ def _draw_reports(rng: random.Random) -> list[Case]:
         return Case((z,), names)
 
     first = case(B, h, T, d)
-    twin = Case((-2 * first.inputs[0],))  # type: ignore[operator]
     sizes = ((1, h, T, d), (B, h, 1, d), (B, 1, T, d), (B, h, T, 1), (B, h, h, d), (1, 3, 3, 3))
     z, names = coded(b=B, h=h, t=T, c=d)
     fused = Case((strided(z, 0, 2, 1, 3),), names, "not contiguous, as the fused kernel returns it")
-    return [first, twin, *(case(*s) for s in sizes), fused]
+    return [first, twin_of(first), *(case(*s) for s in sizes), fused]
 
 
 MERGE_HEADS = Exercise(
@@ -596,7 +603,7 @@ def _cross(
 
 def _draw_crossings(rng: random.Random) -> list[Case]:
     B, h, T_q, T_k, d_k, d_v = distinct(rng, B=2, h=3, T_q=2, T_k=2, d_k=2, d_v=2)
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
 
     def case(B: int, h: int, T_q: int, T_k: int, d_k: int, d_v: int) -> Case:
         sizes = ((B, T_q, h * d_k), (B, T_k, h * d_k), (B, T_k, h * d_v))

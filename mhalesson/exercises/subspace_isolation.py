@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct
+from mhalesson.exercises.engine import Case, Exercise, Mistake, distinct, numbers_from
 from mhalesson.exercises.forms import a_slice, whole_numbers
 
 # ------------------------------------------------------------------------------------- head_slice
@@ -228,7 +228,7 @@ def _sparse(rng: random.Random, h: int, d_v: int, d_model: int) -> Tensor:
 
     In columns 0 to 3: nobody, everybody by one knob, a head whose knobs cancel, a head below zero.
     """
-    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    generator = numbers_from(rng)
     values = torch.randn(h, d_v, d_model, generator=generator)
     values = values.sign() * (values.abs() + 0.25)
     some = torch.rand(h, d_v, d_model, generator=generator) < 0.3
