@@ -408,6 +408,11 @@ def test_hostile_answers_get_two_lines_at_most(name, answer, capfd):
     assert "Traceback" not in line and capfd.readouterr() == ("", "")
 
 
+def test_a_result_that_does_not_fit_into_memory_is_not_looked_at():
+    says = judge(EXERCISES["merge_heads"], lambda z: torch.zeros(1).expand(10**6, 10**6)).says
+    assert says == "It returned a tensor of 1,000,000,000,000 numbers, which is far too many."
+
+
 def test_an_answer_cannot_spoil_the_next_check():
     exercise = EXERCISES["batch_the_loop"]
 
