@@ -225,6 +225,9 @@ def _draw_reports(rng: random.Random) -> list[Case]:
     spike[1, 0, 0] = 1e6
     opposite = 1e6 * torch.tensor([1.0, -1.0]).view(2, 1, 1).repeat(1, 3, 2)
     mixed = 1e6 * reports(h, T, d_v)
+    loud = torch.stack([0 * reports(T, d_v), 1e6 * reports(T, d_v).abs()])  # (2, T, d_v)
+    faint = -reports(h, T, d_v).abs()
+    faint[0] *= 1e4
     notes = {
         "the same from every head": (alike, alike[:, :1, :1].clone(), torch.ones(2, 1, 1)),
         "in the thousands": (1000 * reports(h, T, d_v),),
@@ -236,6 +239,7 @@ def _draw_reports(rng: random.Random) -> list[Case]:
         "zero but for one entry": (spike, -spike),
         "the same from every head, in the millions": (1e6 * alike, spike[1].repeat(h, 1, 1)),
         "in the millions, with heads that cancel": (opposite, -opposite, mixed - mixed.mean(dim=0)),
+        "with one head far louder than the others": (loud, faint),
         "all zeros": (torch.zeros(h, T, d_v),),
         "one negative number everywhere": (-torch.ones(h, T, d_v), -2 * torch.ones(h, T, d_v)),
         "7 everywhere": (7 * torch.ones(h, T, d_v),),
