@@ -170,7 +170,9 @@ def run(name: str, kind: str) -> tuple[str, str]:
     if done.returncode == 0:
         return "SURVIVED", ""
     failed = re.search(r"^FAILED (.+?)(?: - (.*))?$", done.stdout, re.MULTILINE)
-    compared = "Cell outputs differ" if kind == "nbval" else "^E +(AssertionError|assert )"
+    compared = (
+        r"Cell outputs differ|^\S*AssertionError" if kind == "nbval" else "^E +(AssertionError|assert )"
+    )
     if failed and re.search(compared, done.stdout, re.MULTILINE):
         return "killed", failed[1]
     return "CRASHED", done.stdout[-1000:] + done.stderr[-1000:]
