@@ -1,0 +1,107 @@
+"""The shell of every instrument: controls, and below them a picture and a caption that follow.
+
+What is drawn comes from a plain function of the controls' values, `render(**values) -> View`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import ipywidgets
+from IPython.display import display
+
+from mhalesson.widgets.drawing import as_address
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+# Where there is a live instrument, the picture stored for readers without a kernel is hidden. And three things
+# that ipywidgets leaves out: the caption is read out when it changes (a live region), every slider says its
+# name, and JupyterLab keeps its shortcuts to itself (an arrow key would go to another cell).
+# A script in an HTML widget does not run; the handler of an image that cannot be loaded does.
+LIVE = """
+<style>
+.jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child { display: none; }
+.mhalesson-instrument .mhalesson-picture { overflow-x: auto; }
+.mhalesson-instrument svg { min-width: 480px; }
+.mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; line-height: 1.4; }
+.mhalesson-instrument ol { margin: 0; line-height: 1.4; max-width: 700px; }
+</style>
+<img src="data:," alt="" hidden onerror="
+  const instrument = this.closest('.mhalesson-instrument');
+  const listen = () => {
+    instrument.querySelector('.mhalesson-caption .widget-html-content').setAttribute('aria-live', 'polite');
+    for (const slider of instrument.querySelectorAll('.widget-slider'))
+      slider.querySelector('[role=slider]').setAttribute('aria-label', slider.querySelector('label').innerText);
+    for (const control of instrument.querySelectorAll('select, input, button, [role=slider]'))
+      control.setAttribute('data-lm-suppress-shortcuts', 'true');
+  };
+  setTimeout(listen, 200);
+">
+"""
+
+
+@dataclass(frozen=True)
+class View:
+    """What an instrument shows for some values of its controls."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+class Instrument:
+    """Controls and what they show; as the last line of a cell it appears.
+
+    `try_this` are the steps that the learner is invited to take. A page without a kernel shows the picture and
+    the caption of the first values. `layout` holds the controls, one below the other by default.
+    """
+
+    def __init__(
+        self,
+        render: Callable[..., View],
+        controls: Mapping[str, ipywidgets.ValueWidget],
+        try_this: Sequence[str],
+        layout: ipywidgets.Widget | None = None,
+    ) -> None:
+        self.render, self.controls = render, controls
+        self.picture = ipywidgets.HTML().add_class("mhalesson-picture")
+        self.caption = ipywidgets.HTML().add_class("mhalesson-caption")
+        self.paused = False
+        for control in controls.values():
+            control.observe(self._redraw, "value")
+        self._redraw()
+        steps = "".join(f"<li>{escape(step)}</li>" for step in try_this)
+        self.box = ipywidgets.VBox(
+            [
+                ipywidgets.HTML(f"<b>Try this</b><ol>{steps}</ol>"),
+                layout or ipywidgets.VBox(list(controls.values())),
+                self.picture,
+                self.caption,
+                ipywidgets.HTML(LIVE),
+            ]
+        ).add_class("mhalesson-instrument")
+
+    def values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def _redraw(self, _change: object = None) -> None:
+        if not self.paused:
+            view = self.render(**self.values())
+            self.picture.value, self.caption.value = view.svg, escape(view.caption)
+
+    @contextmanager
+    def at_once(self):
+        """Several controls are set, and the picture is drawn once."""
+        self.paused = True
+        yield
+        self.paused = False
+        self._redraw()
+
+    def _ipython_display_(self) -> None:
+        view = self.render(**self.values())
+        live = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        display({WIDGET_VIEW: live, "text/plain": "Run this cell, and you can move what follows."}, raw=True)
+        picture = f"![{view.title}]({as_address(view.svg)})"
+        display({"text/markdown": f"{picture}\n\n*{view.caption}*", "text/plain": view.caption}, raw=True)

@@ -1,0 +1,89 @@
+"""01: which output channels a head reaches, on the way from no W_O to the whole W_O."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from ipywidgets import Dropdown, IntSlider
+from torch import Tensor
+
+from mhalesson.figures import COLOURS, TINTS
+from mhalesson.text import words
+from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.instrument import Instrument, View
+
+TITLE = "Who reaches whom"
+ROWS, ROW = 12, 26  # at most so many boxes in a column, and the height of one
+
+TRY_THIS = (
+    "At 0 % of W_O, each head reaches its own slice alone. Go to 10 %: how many channels does it reach now?",
+    "Go on to 100 %, for several heads. How much of a head's reach is left in its own slice?",
+    "Choose a layer of MiniLM, a small trained model. A slice is a twelfth of its stream, 8 %. "
+    "Can you find a head that keeps twice that in its own slice?",
+)
+
+
+def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix: int) -> View:
+    """The reach of one head where z_cat meets (1 - mix) I + mix W_O, with `mix` in percent.
+
+    `layers` maps a name to W_O (h·d_v, h·d_v) and the number of its heads. A stream of more than 12 channels is
+    shown in as many slices as there are heads.
+    """
+    W_O, h = layers[layer]
+    width = len(W_O)
+    mixed = torch.lerp(torch.eye(width), W_O, mix / 100)  # (h·d_v, d_model)
+    count = width if width <= ROWS else h
+    rows_of_head = mixed.view(h, width // h, count, width // count)[head]  # (d_v, count, channels of one)
+    squares = rows_of_head.square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
+    share = squares / squares.sum()
+    own = range(head * count // h, (head + 1) * count // h)
+    return View(TITLE, _draw(h, head, share, own, width // count), _caption(layer, head, mix, share, own))
+
+
+def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
+    reached = int((share > 1e-9).sum())
+    what, whose = ("slices", "slice") if len(own) == 1 else ("channels", "channels")
+    return (
+        f"{layer}, {mix} % of W_O: head {head} reaches {reached} of {len(share)} output {what}. "
+        f"Its own slice, {whose} {words(own)}, gets {100 * share[list(own)].sum():.0f} % of its squared reach."
+    )
+
+
+def _draw(h: int, head: int, share: Tensor, own: range, channels: int) -> str:
+    drawing = Drawing(TITLE, height=ROW * (ROWS + 2))
+    what = "channel" if channels == 1 else "slice"
+    drawing.words(70, 20, "heads", bold=True)
+    drawing.words(350, 20, f"output {what}s", bold=True)
+    drawing.words(420, 20, f"share of head {head}'s squared reach", anchor="start", bold=True)
+
+    def middle(k: int, count: int) -> float:
+        return ROW * (1.6 + (ROWS - count) / 2 + k)
+
+    for j, part in enumerate(share.tolist()):
+        y = middle(j, len(share))
+        if part > 1e-9:
+            thickness = 0.8 + 5 * part / share.max().item()
+            drawing.line(120, middle(head, h), 300, y, colour=COLOURS[head % len(COLOURS)], width=thickness)
+        drawing.box(300, y - 11, 100, 22, line=2.5 if j in own else 1.0)
+        drawing.words(350, y + 5, f"{what} {j}", bold=j in own)
+        drawing.box(420, y - 8, 150 * part, 16, fill=TINTS[head % len(TINTS)])
+        drawing.words(428 + 150 * part, y + 5, f"{100 * part:.0f} %", anchor="start", size=13)
+    for i in range(h):
+        y = middle(i, h)
+        drawing.box(20, y - 11, 100, 22, fill=TINTS[i % len(TINTS)] if i == head else "white")
+        drawing.words(70, y + 5, f"head {i}", bold=i == head)
+    drawing.words(350, ROW * (ROWS + 2) - 8, "thick frame: its own", size=12, colour=PALE)
+    return drawing.svg()
+
+
+def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
+    """An instrument: choose a layer and a head, and mix its W_O in.
+
+    `layers` maps a name to W_O (h·d_v, h·d_v), as in the maths, and the number of its heads.
+    """
+    layer = Dropdown(description="layer", options=list(layers), tooltip="layer")
+    head = IntSlider(description="head", max=layers[layer.value][1] - 1, tooltip="head")
+    mix = IntSlider(description="% of W_O", max=100, step=10, tooltip="how much of W_O is mixed in")
+    # Before the picture is drawn: a head that the new layer does not have would be one too many.
+    layer.observe(lambda change: setattr(head, "max", layers[change.new][1] - 1), "value")
+    return Instrument(partial(render, layers), dict(layer=layer, head=head, mix=mix), TRY_THIS)
