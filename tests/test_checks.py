@@ -300,7 +300,7 @@ def raises(error):
         (unknown_name, "in `return merge(z)`: nothing here is called `merge`"),
         (missing_return_of_a_helper, "`.reshape` is asked of None, which is nothing"),
         (wrong_size, "in `return z.reshape(7, 11, 13)`: the shape (7, 11, 13) does not hold exactly the"),
-        (wrong_view, "`view` needs the numbers of a row in one piece of memory"),
+        (wrong_view, "not evenly spaced in memory"),
         (calls_itself, "it calls itself without end"),
         (placeholder_left, "a `...` still stands where a value is needed"),
         (leaves, "it asks Python to quit"),

@@ -21,7 +21,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (
         RuntimeError,
         "view size is not compatible",
-        "`view` needs the numbers of a row in one piece of memory, and here they are not",
+        "`view` moves nothing, and numbers that it would join into one axis are not evenly spaced in memory",
     ),
     (
         RuntimeError,
@@ -31,7 +31,7 @@ MEANINGS: list[tuple[type[BaseException], str, str]] = [
     (
         RuntimeError,
         r"mat1 and mat2 shapes cannot be multiplied \((\w+) and (\w+)\)",
-        "a product needs equal inner sizes, and these matrices are {0} and {1}",
+        "a product needs equal inner sizes, and these are {0} and {1} (leading axes taken together)",
     ),
     (
         RuntimeError,

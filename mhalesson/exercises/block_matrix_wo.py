@@ -173,6 +173,16 @@ def my_output_block(weight, i, num_heads):
             ],
         ),
         Mistake(
+            "heads in reverse",
+            "It counts the heads from the end: for head 0 this is the last block.",
+            lambda weight, i, num_heads: output_block(weight, num_heads - 1 - i, num_heads),
+        ),
+        Mistake(
+            "h channels wide",
+            "It cuts the columns into pieces of h, the number of heads; a head is h·d_v / h = d_v wide.",
+            lambda weight, i, num_heads: weight[:, i * num_heads : (i + 1) * num_heads].T,
+        ),
+        Mistake(
             "every block",
             "It returns the blocks of all heads; the one of head i is asked for.",
             lambda weight, i, num_heads: weight.T.unflatten(0, (num_heads, -1)),
@@ -340,6 +350,18 @@ def my_contributions(z, weight):
             partial(
                 _contributions, blocks_of=lambda blocks: blocks.mean(dim=0, keepdim=True).expand_as(blocks)
             ),
+        ),
+        Mistake(
+            "the sum of all blocks",
+            "Every head goes through all blocks, added up; each has a block of its own.",
+            partial(
+                _contributions, blocks_of=lambda blocks: blocks.sum(dim=0, keepdim=True).expand_as(blocks)
+            ),
+        ),
+        Mistake(
+            "divided by h",
+            "It divides by the number of heads; W_O takes no average.",
+            lambda z, weight: contributions(z, weight) / z.shape[1],
         ),
         Mistake(
             "equal shares",
@@ -525,8 +547,8 @@ def my_rotate_heads_weight(num_heads, d_v):
         ),
         Mistake(
             "rolled without an axis",
-            "It rolls the matrix as one long strip (roll without dims), so the last head's ones slip down "
-            "a row.",
+            "It rolls the matrix as one long strip (roll without dims): where a row ends, the "
+            "next one goes on, and the last head's ones land a row too low.",
             lambda num_heads, d_v: _eye(num_heads, d_v).roll(d_v),
         ),
         Mistake(
@@ -676,6 +698,21 @@ def my_attention_params(d_model, num_heads, num_kv_heads, d_head, bias):
         ),
         Mistake(
             "always biases", "It counts biases even where bias is False.", partial(_count, when="always")
+        ),
+        Mistake(
+            "bias of o only",
+            "It counts no biases but those of o_proj; q, k and v have theirs, too.",
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                attention_params(d_model, num_heads, num_kv_heads, d_head, False) + (d_model if bias else 0)
+            ),
+        ),
+        Mistake(
+            "bias of k or v missing",
+            "It counts the biases of one of k_proj and v_proj only, though the weights of both.",
+            lambda d_model, num_heads, num_kv_heads, d_head, bias: (
+                attention_params(d_model, num_heads, num_kv_heads, d_head, bias)
+                - (num_kv_heads * d_head if bias else 0)
+            ),
         ),
         Mistake(
             "k or v missing",

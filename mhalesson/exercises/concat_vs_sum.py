@@ -169,7 +169,7 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
     if moved.dim() == 0:
         return "It returned a single number, where all reports z′ (h, T, d_v) belong."
     if moved.shape != z.shape:
-        return f"z′ has the shape {tuple(moved.shape)}; z, and so z′, is {tuple(z.shape)}."
+        return f"z′ has the shape {tuple(moved.shape)}; it should have that of z, {tuple(z.shape)}."
     if moved.dtype != z.dtype:
         dtypes = (str(dtype).removeprefix("torch.") for dtype in (moved.dtype, z.dtype))
         return "z′ is of type (dtype) {}; z is {}.".format(*dtypes)
@@ -179,11 +179,11 @@ def _fault_of_same_sum(case: Case, inputs: tuple[object, ...], moved: object) ->
     off = (moved.double().sum(dim=0) - z.double().sum(dim=0)).abs()  # (T, d_v)
     changed = off > _tolerance(z, moved)
     if changed.any() and off.max() <= 1e-6 * step * len(z):
-        return "Its step is so large that rounding swallows the reports, and the sum with them."
+        return "Beside its step this z is so small that rounding swallows the reports, and the sum with them."
     if changed.any():
         return f"The sum over the heads has changed, in {int(changed.sum())} of {off.numel()} places."
     if step == 0:
-        return "The sum is the same, and so is every report: nothing has moved."
+        return "For some z nothing moves: the sum is the same, and so is every report."
     if step < 0.0099 * largest:
         return "The sum is the same, but the reports have moved by less than 1 % of the largest entry."
     return ""

@@ -48,7 +48,7 @@ def a_slice(value: object) -> range:
     """The channels that a slice takes out of many; `slice(2, 5)` and `slice(2, 5, 1)` take the same."""
     if isinstance(value, range):
         raise Unreadable(
-            "It returned a range. That names the channels, but only a slice cuts them out as a view."
+            "It returned a range, which lists numbers; a slice is asked for, such as slice(2, 5)."
         )
     if isinstance(value, Tensor) and value.dim():
         raise Unreadable("It returned a tensor, as if it had cut z_cat itself. Only the slice is asked for.")

@@ -218,7 +218,7 @@ def _entries_in_dispute(case: Case, inputs: tuple[object, ...], listed: object) 
     has = (
         ""
         if head is None
-        else f"; head {head} has [{', '.join(f'{entry:.3g}' for entry in entries[head].tolist())}] there"
+        else f"; head {head} has [{', '.join(f'{entry + 0.0:.3g}' for entry in entries[head])}] there"
     )
     return f"it should be {should} and is {listed}{has}"
 
