@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -680,3 +681,31 @@ def test_progress_is_one_line_about_what_was_tried(capsys):
         "mhalesson 0.1.0 · page 04: ✓ merge_heads (2 tries), ○ journey_shapes, ○ split_heads (1 hint), "
         "○ repair (solution seen)\n"
     )
+
+
+@pytest.mark.parametrize(
+    "average, pending, waits, says",
+    [
+        (statistics.median, True, True, "work is still pending"),
+        (statistics.mean, True, True, "work is still pending"),
+        (statistics.median, False, False, "does not wait for the device before it stops the clock"),
+        (statistics.median, True, False, "does not wait for the device before it stops the clock"),
+    ],
+)
+def test_a_timer_is_told_which_end_of_the_clock_is_wrong(average, pending, waits, says):
+    # Both are a reading right after a call; the first reading starts the clock, the next one stops it.
+    def timer(fn, repeats, synchronize, clock):
+        synchronize()
+        fn()
+        if not pending:
+            synchronize()
+        times = []
+        for _ in range(repeats):
+            start = clock()
+            fn()
+            if waits:
+                synchronize()
+            times.append(clock() - start)
+        return average(times)
+
+    assert says in judge(EXERCISES["fair_timer"], timer).says

@@ -376,18 +376,10 @@ def unexplained(
     if isinstance(value, Tensor) and isinstance(wanted, Tensor):
         return _wrong_tensor(exercise, value, wanted)
     if isinstance(value, list) and isinstance(wanted, list) and len(value) != len(wanted):
-        return (
-            f"It returned {len(value)} of {len(wanted)} entries."
-            if len(value) < len(wanted)
-            else (f"It returned {len(value)} entries; there should be {len(wanted)}.")
-        )
+        return f"It returned {len(value)} entries; there should be {len(wanted)}."
     if isinstance(value, list) and isinstance(wanted, list):
         off = sum(a != b for a, b in zip(value, wanted, strict=True))
-        return (
-            f"Of the {len(wanted)} entries {off} are not right."
-            if len(wanted) > 1
-            else "Its one entry is not right."
-        )
+        return f"Not right: {off} of {len(wanted)} entries."
     return "The result is of the right kind, but not the right one."
 
 

@@ -78,11 +78,14 @@ def _attend(
     }.get(mask)
     if hidden is not None:
         scores = scores.masked_fill(hidden, -torch.inf)
+    if mask == "plus infinity":
+        scores = scores.masked_fill(ones.triu(1), torch.inf)
     if mask == "zero":
         scores = scores * ones.tril()
     if mask == "times minus infinity":
         scores = scores + ones.triu(1) * -torch.inf
-    weights = scores if softmax is None else scores.softmax(dim=softmax)
+    weights = scores if softmax is None else scores.softmax(dim=-1 if softmax == "twice" else softmax)
+    weights = weights.softmax(dim=-1) if softmax == "twice" else weights
     if mask == "afterwards":
         weights = weights * ones.tril()
     if mask == "minus infinity afterwards":
@@ -196,8 +199,18 @@ def my_batch_the_loop(q, k, v):
         ),
         Mistake(
             "no mask",
-            "There is no mask: every token sees later ones, its future.",
+            "No mask takes effect: every token sees later ones, its future.",
             partial(_attend, mask="none"),
+        ),
+        Mistake(
+            "plus infinity",
+            "The future gets +∞, which softmax turns into NaN; −∞ is what becomes a weight of 0.",
+            partial(_attend, mask="plus infinity"),
+        ),
+        Mistake(
+            "softmax twice",
+            "It takes softmax twice, which makes the weights nearly equal, and those of the future too.",
+            partial(_attend, softmax="twice"),
         ),
         Mistake(
             "mask inverted",
@@ -416,8 +429,9 @@ class Device:
         return between[:-1]
 
     def stopped_early(self) -> bool:
-        """Was the clock read after a call, with no waiting in between?"""
-        return any(pair == ("launch", "read") for pair in itertools.pairwise(self.log))
+        """Was the clock stopped right after a call? (Every second reading stops it, at least.)"""
+        just_before = [a for a, b in itertools.pairwise(["", *self.log]) if b == "read"]
+        return "launch" in just_before[1::2]
 
     def seconds_of(self, call: int) -> float:
         return self.work[call] if call < len(self.work) else self.work[1 + (call - 1) % (len(self.work) - 1)]

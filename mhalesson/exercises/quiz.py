@@ -352,7 +352,8 @@ def quiz(when: object = None, answers: object = None, before: object = None) -> 
     for n, (make, mark) in enumerate(zip(QUESTIONS[when], marks, strict=True), start=1):
         _show(n, make(), mark, explained)
     if open_ones:
-        print(f"○ not answered yet: {words(open_ones)}")
+        later = "; once all are marked, each is explained" if when == "after" else ""
+        print(f"○ not answered yet: {words(open_ones)}{later}")
     if explained:
         print(_way(earlier, marks))
     print(f"Your code: quiz {when} {marks}" + (f", before {earlier}" if earlier else ""))

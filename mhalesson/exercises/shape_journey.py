@@ -364,8 +364,8 @@ def my_split_heads(x, num_heads):
         ),
         Mistake(
             "transposed twice over",
-            "It swaps the axes and then lays the shape over what is there in reading order, which "
-            "scrambles it again.",
+            "It swaps the axes and then lays the shape over what is there in reading order: both "
+            "scramble what belongs together.",
             lambda x, num_heads: x.transpose(1, 2).reshape(x.shape[0], num_heads, x.shape[1], -1),
         ),
     ),
@@ -460,8 +460,8 @@ def my_merge_heads(z):
         ),
         Mistake(
             "wrong axes swapped",
-            "It swaps tokens with channels, not heads with tokens, so the rows hold one channel over all "
-            "tokens.",
+            "It swaps tokens with channels, not heads with tokens, so the numbers come channel by channel, "
+            "each over all tokens.",
             lambda z: z.transpose(2, 3).reshape(z.shape[0], z.shape[2], -1),
         ),
         Mistake(
@@ -595,7 +595,7 @@ def _cross(
     scores = q @ k.transpose(2, 3) / scale(q, v, num_heads)
     if mask:
         scores = scores.masked_fill(torch.ones(T_q, T_k, dtype=torch.bool).triu(1), -torch.inf)
-    z = scores.softmax(dim=softmax) @ v
+    z = (scores if softmax is None else scores.softmax(dim=softmax)) @ v
     if merge == "reshape":
         return z.reshape(B, T_q, -1)
     return torch.einsum(f"bhqc->{merge}", z).flatten(2)
@@ -658,9 +658,19 @@ REPAIR = Exercise(
             partial(_cross, split="cards"),
         ),
         Mistake(
+            "no softmax",
+            "There is no softmax any more: scores are no shares, and need not add up to 1.",
+            partial(_cross, softmax=None),
+        ),
+        Mistake(
+            "times the root",
+            "The scores are multiplied by √d_k now; they are to be divided by it.",
+            partial(_cross, scale=lambda q, v, h: q.shape[-1] ** -0.5),
+        ),
+        Mistake(
             "softmax over queries",
-            "Softmax now runs over the queries: the shares in which a key is divided. What one query "
-            "takes from all keys should add up to 1.",
+            "Softmax now runs over the queries, so that what one key gives to all queries adds up to 1. "
+            "What one query takes from all keys should.",
             partial(_cross, softmax=-2),
         ),
         Mistake(

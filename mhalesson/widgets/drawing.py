@@ -47,6 +47,10 @@ class Drawing:
             SubElement(pattern, "path", {"d": HATCHES[k], "stroke": INK, "stroke-opacity": "0.55"})
         self.box(x, y, width, height, fill=f"url(#{self._name(k)})")
 
+    def dashed_box(self, x: float, y: float, width: float, height: float) -> None:
+        dashes = dict(stroke=INK, stroke_width=1.5, stroke_dasharray="4 3")
+        self._add("rect", x=x, y=y, width=width, height=height, fill="none", **dashes)
+
     def _name(self, k: int) -> str:
         """Names hold for a whole page, so the picture's own title keeps two pictures apart."""
         return "-".join(self.root.get("aria-label", "").lower().split()) + f"-{k}"

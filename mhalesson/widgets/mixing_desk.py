@@ -1,0 +1,186 @@
+"""03: W_O as the knobs of a mixing desk, and the same picture for a trained layer."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from ipywidgets import BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, Label, VBox
+from torch import Tensor
+
+from mhalesson.output_projection import head_contributions
+from mhalesson.text import number, vector, words
+from mhalesson.trained_heads import TrainedHeads
+from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.instrument import Instrument, View
+
+DESK, TRAINED = "The mixing desk", "A trained mixing desk"
+WIDTH = 4  # channels of z_cat and of y, on the desk
+
+TRY_THIS = (
+    "Silence head 0. Which bars vanish, which only shrink? Then press “Worked example” to bring it back.",
+    "Set row 1, output 3 to 1. Whose report does output 3 hear now, and in which bars does that show?",
+    "Press “Identity”, then “Transpose”. What changes? Now “Worked example”, then “Transpose”: "
+    "does a right shape say that the matrix is the right way round?",
+)
+TRY_TRAINED = (
+    "Look at several heads of one layer: how long is what each adds, beside y?",
+    "Compare the length of y with the lengths of all twelve contributions, added up. Where is the rest?",
+    "Find a head and a channel where the other eleven pull the other way.",
+)
+
+
+# ------------------------------------------------------------------------------------------- the bars
+
+
+def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: Tensor) -> str:
+    """One column a channel: the parts stacked, those below zero downwards, with their numbers below."""
+    drawing = Drawing(title, height=320)
+    column = 500 / len(channels)
+    ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
+    downs = -torch.stack(list(parts.values())).clamp(max=0).sum(dim=0)
+    unit = 190 / max((ups.max() + downs.max()).item(), 1e-6)
+    zero = 15 + ups.max().item() * unit
+    drawing.line(120, zero, 630, zero, colour=PALE)
+    rows = {name: 240 + 20 * k for k, name in enumerate((*parts, "y"))}
+    for name, line in rows.items():
+        drawing.words(112, line, name, anchor="end", bold=name == "y")
+    drawing.words(112, 315, "output", anchor="end", colour=PALE)
+    for c, channel in enumerate(channels):
+        x, up, down = 125 + column * c, 0.0, 0.0
+        for head, (name, values) in enumerate(parts.items()):
+            value = values[c].item()
+            height = abs(value) * unit
+            if value > 0:
+                drawing.hatched_box(x + 12, zero - up - height, column - 24, height, head)
+                up += height
+            elif value < 0:
+                drawing.hatched_box(x + 12, zero + down, column - 24, height, head)
+                down += height
+            drawing.words(x + column / 2, rows[name], number(value))
+        drawing.words(x + column / 2, rows["y"], number(y[c]), bold=True)
+        drawing.words(x + column / 2, 315, str(channel), colour=PALE)
+    for head, name in enumerate(parts):
+        drawing.hatched_box(8, rows[name] - 12, 16, 14, head)
+    return drawing.svg()
+
+
+# ------------------------------------------------------------------------------------------- the desk
+
+
+def render_desk(**values: float) -> View:
+    """`w00` … `w33` are the knobs, row by row, and `z0` … `z3` the reports of head 0 and head 1."""
+    W_O = torch.tensor([[values[f"w{r}{c}"] for c in range(WIDTH)] for r in range(WIDTH)])
+    z = torch.tensor([values[f"z{r}"] for r in range(WIDTH)]).view(2, 2)  # (h, d_v)
+    added = torch.stack([z[0] @ W_O[:2], z[1] @ W_O[2:]])  # (h, d_model)
+    y = added.sum(dim=0)
+    hears = W_O.view(2, 2, WIDTH).ne(0).any(dim=1).all(dim=0).nonzero().flatten().tolist()
+    caption = (
+        f"Head 0 says {vector(z[0])} and adds {vector(added[0])}; head 1 says {vector(z[1])} and adds "
+        f"{vector(added[1])}; together y = {vector(y)}. "
+        f"Outputs that hear both heads: {words(hears) if hears else 'none'}."
+    )
+    parts = {f"head {i}": added[i] for i in range(2)}
+    return View(DESK, _bars(DESK, range(WIDTH), parts, y), caption)
+
+
+def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
+    """An instrument: W_O (4, 4) as 16 knobs and two reports, z (2, 2), as sliders; y as a sum of two."""
+    knobs = {
+        f"w{r}{c}": BoundedFloatText(
+            W_O[r, c].item(),
+            min=-1,
+            max=1,
+            step=0.1,
+            description=f"{r} → {c}",
+            tooltip=f"row {r}, output {c}",
+        )
+        for r in range(WIDTH)
+        for c in range(WIDTH)
+    }
+    sliders = {
+        f"z{r}": FloatSlider(
+            z.flatten()[r].item(),
+            min=-5,
+            max=5,
+            step=0.5,
+            description=f"head {r // 2}, z_cat {r}",
+            tooltip=f"z_cat {r}",
+        )
+        for r in range(WIDTH)
+    }
+    for knob in knobs.values():
+        knob.layout.width, knob.style.description_width = "110px", "45px"
+    for slider in sliders.values():
+        slider.style.description_width = "95px"
+
+    def start() -> dict[str, float]:
+        return {name: W_O[int(name[1]), int(name[2])].item() for name in knobs} | {
+            f"z{r}": z.flatten()[r].item() for r in range(WIDTH)
+        }
+
+    presses = {
+        "Worked example": start,
+        "Identity": lambda: {name: float(name[1] == name[2]) for name in knobs},
+        "Silence head 0": lambda: {"z0": 0.0, "z1": 0.0},
+        "Silence head 1": lambda: {"z2": 0.0, "z3": 0.0},
+        "Transpose": lambda: {name: knobs[f"w{name[2]}{name[1]}"].value for name in knobs},
+    }
+    buttons = [Button(description=name, tooltip=name) for name in presses]
+    desk = GridBox(list(knobs.values()))
+    desk.layout.grid_template_columns = "repeat(4, 116px)"
+    layout = VBox(
+        [
+            VBox(list(sliders.values())),
+            Label("The knobs of W_O: row of z_cat → output channel. Rows 0 and 1 are head 0's band."),
+            desk,
+            HBox(buttons),
+        ]
+    )
+    layout.children[-1].layout.flex_flow = "row wrap"
+    instrument = Instrument(render_desk, knobs | sliders, TRY_THIS, layout)
+
+    def press(button: Button) -> None:
+        with instrument.at_once():
+            for name, value in presses[button.description]().items():
+                instrument.controls[name].value = value
+
+    for button in buttons:
+        button.on_click(press)
+    return instrument
+
+
+# ---------------------------------------------------------------------------------- a trained layer
+
+
+def render_trained(trained: TrainedHeads, sentence: int, layer: int, head: int, token: int) -> View:
+    """What one head adds about one token, beside the other heads and the bias, where it adds most."""
+    weights = trained.layers[layer]
+    z = weights.z[[sentence]][:, :, [token]]  # (1, h, 1, d_v)
+    added = head_contributions(z, weights.W_O.T)[0, :, 0]  # (h, d_model)
+    y = added.sum(dim=0) + weights.b_O  # (d_model,)
+    top = added[head].abs().argsort(descending=True)[:6].sort().values  # output channels
+    parts = {
+        f"head {head}": added[head][top],
+        f"{len(added) - 1} others": (added.sum(dim=0) - added[head])[top],
+        "bias": weights.b_O[top],
+    }
+    lengths = added.norm(dim=1)
+    caption = (
+        f"Layer {layer}, “{trained.tokens[sentence][token]}”: head {head} adds a vector of length "
+        f"{lengths[head]:.2f}. The lengths of all {len(added)} add up to {lengths.sum():.2f}; their vectors "
+        f"add up to one of length {added.sum(dim=0).norm():.2f}. The picture shows the six of "
+        f"{len(y)} channels where head {head} adds most."
+    )
+    return View(TRAINED, _bars(TRAINED, top.tolist(), parts, y[top]), caption)
+
+
+def trained_desk(trained: TrainedHeads, sentence: int = 0) -> Instrument:
+    """An instrument: choose a layer, a head and a token of a trained model."""
+    tokens = [(f"{n} {word}", n) for n, word in enumerate(trained.tokens[sentence])]
+    h = trained.layers[0].z.shape[1]
+    controls = dict(
+        layer=IntSlider(description="layer", max=len(trained.layers) - 1, tooltip="layer"),
+        head=IntSlider(description="head", max=h - 1, tooltip="head"),
+        token=Dropdown(description="token", options=tokens, value=2, tooltip="token"),
+    )
+    return Instrument(partial(render_trained, trained, sentence), controls, TRY_TRAINED)
