@@ -97,7 +97,8 @@ def sweep(device: str, minutes: int | float = MINUTES, say: Callable[[str], None
     """Time all `ways` at every point of the sweep, until the `minutes` are over: then points are skipped.
 
     Returns what `save_run` saves: the machine, its cost model, and for each point the quartile, median and
-    quartile of every way, in seconds, with the seconds that the model predicts; or why it was skipped.
+    quartile of every way, in seconds, with the seconds that the model predicts and how many launches and how
+    many views it counts; or why it was skipped.
     """
     deadline = time.monotonic() + 60 * minutes
     models, points, journeys = [measure_cost_model(device)], [], []
@@ -128,6 +129,10 @@ def sweep(device: str, minutes: int | float = MINUTES, say: Callable[[str], None
         if recorded:
             known = {name: journey for name, journey in recorded.items() if journey.flops is not None}
             point["predicted"] = {name: model.predict(journey) for name, journey in known.items()}
+            views = {name: sum(step.kind == "view" for step in journey) for name, journey in known.items()}
+            point["operations"] = {
+                name: [len(known[name].steps) - views[name], views[name]] for name in known
+            }
     return {"machine": machine(device), "cost_model": vars(model), "points": points}
 
 

@@ -41,13 +41,15 @@ def execute(path: Path, *kernel_arguments: str) -> nbformat.NotebookNode:
 
 
 def tidy(nb: nbformat.NotebookNode) -> None:
-    """Keep of the metadata what a reader needs: the kernel, tags, and that an answer starts folded."""
+    """Keep what a reader needs: of the metadata the kernel, tags, and that an answer starts folded."""
     nb.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC})
     for cell in nb.cells:
         tags = cell.metadata.get("tags", [])
         cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
         if "reveal" in tags:
             cell.metadata["jupyter"] = {"outputs_hidden": True}
+        for output in cell.get("outputs", ()):  # a live widget is another one on every run
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
 
 
 def text(nb: nbformat.NotebookNode) -> str:

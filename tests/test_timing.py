@@ -426,6 +426,7 @@ def test_a_shipped_run_is_whole(name):
         for first, median, third in point["seconds"].values():
             assert 0 < first <= median <= third
         assert min(point["predicted"].values()) > 0
+        assert set(point["operations"]) == FIVE
     model = CostModel(**run["cost_model"])
     constants = [
         model.launch,

@@ -51,6 +51,10 @@ class Drawing:
         dashes = dict(stroke=INK, stroke_width=1.5, stroke_dasharray="4 3")
         self._add("rect", x=x, y=y, width=width, height=height, fill="none", **dashes)
 
+    def diamond(self, x: float, y: float, half: float) -> None:
+        corners = ((x, y - half), (x + half, y), (x, y + half), (x - half, y))
+        self._add("polygon", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in corners), fill=INK)
+
     def _name(self, k: int) -> str:
         """Names hold for a whole page, so the picture's own title keeps two pictures apart."""
         return "-".join(self.root.get("aria-label", "").lower().split()) + f"-{k}"

@@ -16,7 +16,7 @@ from mhalesson.widgets.drawing import as_address
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
-# Where there is a live instrument, the picture stored for readers without a kernel is hidden. And three things
+# Where there is a live instrument, what is stored for readers without a kernel is hidden. And three things
 # that ipywidgets leaves out: the caption is read out when it changes (a live region), every slider says its
 # name, and JupyterLab keeps its shortcuts to itself (an arrow key would go to another cell).
 # A script in an HTML widget does not run; the handler of an image that cannot be loaded does.
@@ -25,19 +25,26 @@ LIVE = """
 .jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child { display: none; }
 .mhalesson-instrument .mhalesson-picture { overflow-x: auto; }
 .mhalesson-instrument svg { min-width: 480px; }
-.mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; line-height: 1.4; }
-.mhalesson-instrument ol { margin: 0; line-height: 1.4; max-width: 700px; }
+.mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; }
+.mhalesson-instrument .widget-html-content { line-height: 1.4; }
+.mhalesson-instrument .widget-label { width: 130px; }
+.mhalesson-instrument .widget-label:has(+ .widget-html-content) { display: none; }
+.mhalesson-instrument .widget-radio-box label { width: auto; white-space: normal; line-height: 1.4; }
+.mhalesson-instrument .widget-radio { width: auto; }
+.mhalesson-instrument ol { margin: 0; max-width: 700px; }
+.mhalesson-desk { grid-template-columns: repeat(4, 120px); }
+.mhalesson-desk .widget-text { width: 116px; }
+.mhalesson-desk .widget-label { width: 45px; }
 </style>
 <img src="data:," alt="" hidden onerror="
-  const instrument = this.closest('.mhalesson-instrument');
-  const listen = () => {
-    instrument.querySelector('.mhalesson-caption .widget-html-content').setAttribute('aria-live', 'polite');
-    for (const slider of instrument.querySelectorAll('.widget-slider'))
-      slider.querySelector('[role=slider]').setAttribute('aria-label', slider.querySelector('label').innerText);
-    for (const control of instrument.querySelectorAll('select, input, button, [role=slider]'))
-      control.setAttribute('data-lm-suppress-shortcuts', 'true');
-  };
-  setTimeout(listen, 200);
+  const all = (css) => [...this.closest('.mhalesson-instrument').querySelectorAll(css)];
+  const set = (name, value) => (element) => element.setAttribute(name, value);
+  setTimeout(() => {
+    all('.mhalesson-caption .widget-html-content').forEach(set('aria-live', 'polite'));
+    all('select, input, button, [role=slider]').forEach(set('data-lm-suppress-shortcuts', 'true'));
+    for (const slider of all('.widget-slider'))
+      set('aria-label', slider.querySelector('label').innerText)(slider.querySelector('[role=slider]'));
+  }, 200);
 ">
 """
 
@@ -54,8 +61,8 @@ class View:
 class Instrument:
     """Controls and what they show; as the last line of a cell it appears.
 
-    `try_this` are the steps that the learner is invited to take. A page without a kernel shows the picture and
-    the caption of the first values. `layout` holds the controls, one below the other by default.
+    `try_this` are the steps that the learner is invited to take. A page without a kernel shows the picture
+    and the caption of the first values. `layout` holds the controls, one below the other by default.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class Instrument:
         self.caption = ipywidgets.HTML().add_class("mhalesson-caption")
         self.paused = False
         for control in controls.values():
+            control.tooltip = control.description  # ipywidgets would write "null"
             control.observe(self._redraw, "value")
         self._redraw()
         steps = "".join(f"<li>{escape(step)}</li>" for step in try_this)
@@ -101,7 +109,13 @@ class Instrument:
 
     def _ipython_display_(self) -> None:
         view = self.render(**self.values())
-        live = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        display({WIDGET_VIEW: live, "text/plain": "Run this cell, and you can move what follows."}, raw=True)
         picture = f"![{view.title}]({as_address(view.svg)})"
-        display({"text/markdown": f"{picture}\n\n*{view.caption}*", "text/plain": view.caption}, raw=True)
+        invitation = "Run this cell, and you can move what follows."
+        show(self.box, invitation, f"{picture}\n\n*{view.caption}*", view.caption)
+
+
+def show(box: ipywidgets.Widget, invitation: str, markdown: str, plain: str) -> None:
+    """A live widget, and after it what a page without a kernel shows in its place."""
+    live = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+    display({WIDGET_VIEW: live, "text/plain": invitation}, raw=True)
+    display({"text/markdown": markdown, "text/plain": plain}, raw=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from ipywidgets import BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, Label, VBox
+from ipywidgets import HTML, BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, VBox
 from torch import Tensor
 
 from mhalesson.output_projection import head_contributions
@@ -34,17 +34,17 @@ TRY_TRAINED = (
 
 def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: Tensor) -> str:
     """One column a channel: the parts stacked, those below zero downwards, with their numbers below."""
-    drawing = Drawing(title, height=320)
+    drawing = Drawing(title, height=330)
     column = 500 / len(channels)
     ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
     downs = -torch.stack(list(parts.values())).clamp(max=0).sum(dim=0)
     unit = 190 / max((ups.max() + downs.max()).item(), 1e-6)
     zero = 15 + ups.max().item() * unit
     drawing.line(120, zero, 630, zero, colour=PALE)
-    rows = {name: 240 + 20 * k for k, name in enumerate((*parts, "y"))}
+    rows = {name: 236 + 20 * k for k, name in enumerate((*parts, "y"))}
     for name, line in rows.items():
         drawing.words(112, line, name, anchor="end", bold=name == "y")
-    drawing.words(112, 315, "output", anchor="end", colour=PALE)
+    drawing.words(112, 322, "output", anchor="end", colour=PALE)
     for c, channel in enumerate(channels):
         x, up, down = 125 + column * c, 0.0, 0.0
         for head, (name, values) in enumerate(parts.items()):
@@ -58,7 +58,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
                 down += height
             drawing.words(x + column / 2, rows[name], number(value))
         drawing.words(x + column / 2, rows["y"], number(y[c]), bold=True)
-        drawing.words(x + column / 2, 315, str(channel), colour=PALE)
+        drawing.words(x + column / 2, 322, str(channel), colour=PALE)
     for head, name in enumerate(parts):
         drawing.hatched_box(8, rows[name] - 12, 16, 14, head)
     return drawing.svg()
@@ -87,56 +87,36 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
     """An instrument: W_O (4, 4) as 16 knobs and two reports, z (2, 2), as sliders; y as a sum of two."""
     knobs = {
         f"w{r}{c}": BoundedFloatText(
-            W_O[r, c].item(),
-            min=-1,
-            max=1,
-            step=0.1,
-            description=f"{r} → {c}",
-            tooltip=f"row {r}, output {c}",
+            round(W_O[r, c].item(), 4), min=-1, max=1, step=0.1, description=f"{r} → {c}"
         )
         for r in range(WIDTH)
         for c in range(WIDTH)
     }
     sliders = {
         f"z{r}": FloatSlider(
-            z.flatten()[r].item(),
-            min=-5,
-            max=5,
-            step=0.5,
-            description=f"head {r // 2}, z_cat {r}",
-            tooltip=f"z_cat {r}",
+            z.flatten()[r].item(), min=-5, max=5, step=0.5, description=f"head {r // 2}: z_cat {r}"
         )
         for r in range(WIDTH)
     }
-    for knob in knobs.values():
-        knob.layout.width, knob.style.description_width = "110px", "45px"
-    for slider in sliders.values():
-        slider.style.description_width = "95px"
-
-    def start() -> dict[str, float]:
-        return {name: W_O[int(name[1]), int(name[2])].item() for name in knobs} | {
-            f"z{r}": z.flatten()[r].item() for r in range(WIDTH)
-        }
+    start = {name: control.value for name, control in (knobs | sliders).items()}
 
     presses = {
-        "Worked example": start,
+        "Worked example": lambda: start,
         "Identity": lambda: {name: float(name[1] == name[2]) for name in knobs},
         "Silence head 0": lambda: {"z0": 0.0, "z1": 0.0},
         "Silence head 1": lambda: {"z2": 0.0, "z3": 0.0},
         "Transpose": lambda: {name: knobs[f"w{name[2]}{name[1]}"].value for name in knobs},
     }
-    buttons = [Button(description=name, tooltip=name) for name in presses]
-    desk = GridBox(list(knobs.values()))
-    desk.layout.grid_template_columns = "repeat(4, 116px)"
+    buttons = [Button(description=name) for name in presses]
+    desk = GridBox(list(knobs.values())).add_class("mhalesson-desk")
     layout = VBox(
         [
             VBox(list(sliders.values())),
-            Label("The knobs of W_O: row of z_cat → output channel. Rows 0 and 1 are head 0's band."),
+            HTML("The knobs of W_O: row of z_cat → output channel. Rows 0 and 1 are head 0's band."),
             desk,
-            HBox(buttons),
+            HBox(buttons, layout={"flex_flow": "row wrap"}),
         ]
     )
-    layout.children[-1].layout.flex_flow = "row wrap"
     instrument = Instrument(render_desk, knobs | sliders, TRY_THIS, layout)
 
     def press(button: Button) -> None:
@@ -179,8 +159,8 @@ def trained_desk(trained: TrainedHeads, sentence: int = 0) -> Instrument:
     tokens = [(f"{n} {word}", n) for n, word in enumerate(trained.tokens[sentence])]
     h = trained.layers[0].z.shape[1]
     controls = dict(
-        layer=IntSlider(description="layer", max=len(trained.layers) - 1, tooltip="layer"),
-        head=IntSlider(description="head", max=h - 1, tooltip="head"),
-        token=Dropdown(description="token", options=tokens, value=2, tooltip="token"),
+        layer=IntSlider(description="layer", max=len(trained.layers) - 1),
+        head=IntSlider(description="head", max=h - 1),
+        token=Dropdown(description="token", options=tokens, value=2),
     )
     return Instrument(partial(render_trained, trained, sentence), controls, TRY_TRAINED)

@@ -14,7 +14,7 @@ from mhalesson.widgets.drawing import PALE, Drawing
 from mhalesson.widgets.instrument import Instrument, View
 
 TITLE = "Two reports, one sum"
-STEPS = range(-6, 7)  # how far head 0's report can be moved, in each channel
+STEPS = range(-4, 5)  # how far head 0's report can be moved, in each channel
 
 TRY_THIS = (
     "Move head 0's report. Head 1 follows, so that the sum stays. Which bars leave their dashed outline?",
@@ -83,10 +83,7 @@ def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
 
     `pair` (2, 2) holds one report a row; `ways` maps a name to the matrix (4, d_model) that makes y of z_cat.
     """
-    moves = [
-        IntSlider(description=f"move, channel {c}", min=STEPS[0], max=STEPS[-1], tooltip=f"channel {c}")
-        for c in (0, 1)
-    ]
-    way = Dropdown(description="W_O", options=list(ways), tooltip="W_O")
+    moves = [IntSlider(description=f"move channel {c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
+    way = Dropdown(description="W_O", options=list(ways))
     controls = dict(move_0=moves[0], move_1=moves[1], way=way)
     return Instrument(partial(render, pair, ways), controls, TRY_THIS)

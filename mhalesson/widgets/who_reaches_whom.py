@@ -26,8 +26,8 @@ TRY_THIS = (
 def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix: int) -> View:
     """The reach of one head where z_cat meets (1 - mix) I + mix W_O, with `mix` in percent.
 
-    `layers` maps a name to W_O (h·d_v, h·d_v) and the number of its heads. A stream of more than 12 channels is
-    shown in as many slices as there are heads.
+    `layers` maps a name to W_O (h·d_v, h·d_v) and the number of its heads. A stream of more than 12 channels
+    is shown in as many slices as there are heads.
     """
     W_O, h = layers[layer]
     width = len(W_O)
@@ -43,9 +43,10 @@ def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix:
 def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
     reached = int((share > 1e-9).sum())
     what, whose = ("slices", "slice") if len(own) == 1 else ("channels", "channels")
+    kept = 100 * share[list(own)].sum()
     return (
         f"{layer}, {mix} % of W_O: head {head} reaches {reached} of {len(share)} output {what}. "
-        f"Its own slice, {whose} {words(own)}, gets {100 * share[list(own)].sum():.0f} % of its squared reach."
+        f"Its own slice, {whose} {words(own)}, gets {kept:.0f} % of its squared reach."
     )
 
 
@@ -81,9 +82,9 @@ def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
 
     `layers` maps a name to W_O (h·d_v, h·d_v), as in the maths, and the number of its heads.
     """
-    layer = Dropdown(description="layer", options=list(layers), tooltip="layer")
-    head = IntSlider(description="head", max=layers[layer.value][1] - 1, tooltip="head")
-    mix = IntSlider(description="% of W_O", max=100, step=10, tooltip="how much of W_O is mixed in")
+    layer = Dropdown(description="layer", options=list(layers))
+    head = IntSlider(description="head", max=layers[layer.value][1] - 1)
+    mix = IntSlider(description="% of W_O", max=100, step=10)
     # Before the picture is drawn: a head that the new layer does not have would be one too many.
     layer.observe(lambda change: setattr(head, "max", layers[change.new][1] - 1), "value")
     return Instrument(partial(render, layers), dict(layer=layer, head=head, mix=mix), TRY_THIS)

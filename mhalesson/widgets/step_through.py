@@ -1,0 +1,143 @@
+"""04: a merge, step by step: the tensor, its strides, and the memory it is read from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+from ipywidgets import Dropdown, IntSlider
+from torch import Tensor
+
+from mhalesson.figures import TINTS
+from mhalesson.journey import record_journey
+from mhalesson.text import words
+from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.instrument import Instrument, View
+
+TITLE = "Step through the merge"
+CELL, HIGH = 50, 26  # the width and height of one cell, in pixels
+
+Call = tuple[str | int, ...]  # a method and what it is given: ("transpose", 1, 2)
+
+TRY_THIS = (
+    "Go step by step through the right merge. At which step do the strides change, at which the memory?",
+    "Leave out the transpose. Same shape, no error: whose report stands in the row of token 0 now?",
+    "Leave out .contiguous(). What would view have to say with one stride?",
+)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A tensor on the way: how it was made ("view", "copy", or "input"), and what is wrong, if it was not."""
+
+    tensor: Tensor
+    code: str
+    kind: str
+    error: str = ""
+
+
+def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
+    """Where z and each of the calls lead; a call that raises an error ends the journey."""
+    stops = [Stop(z, "z", "input")]
+    for method, *arguments in calls:
+        code = f"{stops[-1].code}.{method}({', '.join(map(str, arguments))})"
+        before = stops[-1].tensor
+        try:
+            (step,) = (
+                journey := record_journey(lambda t, m=method, a=arguments: getattr(t, m)(*a), before)
+            ).steps
+        except RuntimeError:
+            *_, head, channel = before.stride()
+            why = f"from channel to channel {channel} cell, from head to head {head}"
+            return [*stops, Stop(before, code, "error", why)]
+        stops.append(Stop(journey.result, code, step.kind))
+    return stops
+
+
+def render(
+    z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[Call]], merge: str, step: int
+) -> View:
+    """Step `step` of one of the `merges`; 0 is z (1, h, T, d_v) itself, with index codes as its values."""
+    stops = _stops(z, merges[merge])
+    return View(TITLE, _draw(stops, step, names), _caption(stops, step, names))
+
+
+def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
+    stop = stops[step]
+    start = f"Step {step} of {len(stops) - 1}, {stop.code}: "
+    if stop.kind == "error":
+        return (
+            f"{start}an error. View must describe the joined axis h·d_v by one stride, and there are two: "
+            f"{stop.error}. Nothing was made."
+        )
+    happened = {
+        "input": "z as it lies in memory, head by head",
+        "view": "a view, so the memory is as before and is only read otherwise",
+        "copy": f"a copy, so {stop.tensor.numel()} numbers stand in new memory, in the order of the boxes",
+    }[stop.kind]
+    shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
+    caption = f"{start}{happened}. Shape {shape}, strides {strides}."
+    if stop.tensor.dim() == 3:
+        row = [names[int(value)] for value in stop.tensor[0, 0].tolist()]
+        places = words(list(dict.fromkeys(f"head {name[1]} of token {name[3]}" for name in row)))
+        caption += f" The row of token 0 reads {places}."
+    return caption
+
+
+def _memory(tensor: Tensor) -> list[int]:
+    return [int(v) for v in tensor.as_strided((tensor.numel(),), (1,)).tolist()]
+
+
+def _draw(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
+    stop, drawing = stops[step], Drawing(TITLE, height=340)
+    drawing.words(20, 24, stop.code, anchor="start", size=15, bold=True)
+    shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
+    if stop.kind == "error":
+        drawing.words(
+            20, 48, f"RuntimeError: one stride cannot say {stop.error}", anchor="start", colour="#A00000"
+        )
+    else:
+        drawing.words(20, 48, f"{stop.kind} · shape {shape} · strides {strides}", anchor="start")
+    *boxes, rows, columns = shape
+    for box, index in enumerate(product(*map(range, boxes))):
+        left = 20 + box * (columns * CELL + 14)
+        for r, c in product(range(rows), range(columns)):
+            name = names[int(stop.tensor[(*index, r, c)])]
+            marked = len(shape) == 3 and r == 0
+            _cell(drawing, left + c * CELL, 70 + r * HIGH, name, thick=marked)
+        drawing.words(
+            left + columns * CELL / 2,
+            86 + rows * HIGH,
+            f"[{', '.join(map(str, index))}]",
+            size=12,
+            colour=PALE,
+        )
+    if stop.kind == "copy":
+        _strip(drawing, 198, "memory before", stops[step - 1].tensor, names)
+    _strip(drawing, 278, "new memory" if stop.kind == "copy" else "memory", stop.tensor, names)
+    return drawing.svg()
+
+
+def _strip(drawing: Drawing, y: int, title: str, tensor: Tensor, names: Sequence[str]) -> None:
+    drawing.words(20, y - 6, title, anchor="start", size=13, bold=True)
+    for place, value in enumerate(_memory(tensor)):
+        _cell(drawing, 20 + place * CELL, y, names[value], thick=False)
+        drawing.words(20 + (place + 0.5) * CELL, y + HIGH + 15, str(place), size=12, colour=PALE)
+
+
+def _cell(drawing: Drawing, x: float, y: float, name: str, thick: bool) -> None:
+    drawing.box(x, y, CELL, HIGH, fill=TINTS[int(name[1])], line=2.5 if thick else 1.0)
+    drawing.words(x + CELL / 2, y + 18, name, size=13)
+
+
+def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[Call]]) -> Instrument:
+    """An instrument: step through several ways to merge the heads of z (1, h, T, d_v).
+
+    z holds index codes, up to 12; `names[v]`, like "h0t1c0", says where the value v belongs. `merges` maps a
+    name to the calls to make, one after the other, each a method with its arguments: ("transpose", 1, 2).
+    """
+    merge = Dropdown(description="merge", options=list(merges))
+    step = IntSlider(description="step", max=len(_stops(z, merges[merge.value])) - 1)
+    # Before the picture is drawn: another merge may have fewer steps.
+    merge.observe(lambda change: setattr(step, "max", len(_stops(z, merges[change.new])) - 1), "value")
+    return Instrument(partial(render, z, names, merges), dict(merge=merge, step=step), TRY_THIS)
