@@ -52,7 +52,7 @@ def _not_measured(T: int, h: int) -> View:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms"
+    return f"{1000 * seconds:.2f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
 
 
 def _caption(
