@@ -5,6 +5,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from mhalesson.figures import TINTS
 
+Pixels = int | float
 WIDTH = 640
 INK, PALE = "#111111", "#595959"  # both can be read on white, the second for what is less important
 # What is laid over the tints, so that no head is told by its colour alone. In a square of 8 by 8.
@@ -31,11 +32,11 @@ class Drawing:
         return SubElement(self.root, tag, written)
 
     def box(
-        self, x: float, y: float, width: float, height: float, fill: str = "white", line: float = 1.0
+        self, x: Pixels, y: Pixels, width: Pixels, height: Pixels, fill: str = "white", line: Pixels = 1.0
     ) -> None:
         self._add("rect", x=x, y=y, width=width, height=height, fill=fill, stroke=INK, stroke_width=line)
 
-    def hatched_box(self, x: float, y: float, width: float, height: float, head: int) -> None:
+    def hatched_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels, head: int) -> None:
         """A box in the tint of a head, with its hatch."""
         k = head % len(TINTS)
         self.box(x, y, width, height, fill=TINTS[k])
@@ -47,11 +48,11 @@ class Drawing:
             SubElement(pattern, "path", {"d": HATCHES[k], "stroke": INK, "stroke-opacity": "0.55"})
         self.box(x, y, width, height, fill=f"url(#{self._name(k)})")
 
-    def dashed_box(self, x: float, y: float, width: float, height: float) -> None:
+    def dashed_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels) -> None:
         dashes = dict(stroke=INK, stroke_width=1.5, stroke_dasharray="4 3")
         self._add("rect", x=x, y=y, width=width, height=height, fill="none", **dashes)
 
-    def diamond(self, x: float, y: float, half: float) -> None:
+    def diamond(self, x: Pixels, y: Pixels, half: Pixels) -> None:
         corners = ((x, y - half), (x + half, y), (x, y + half), (x - half, y))
         self._add("polygon", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in corners), fill=INK)
 
@@ -61,12 +62,12 @@ class Drawing:
 
     def line(
         self,
-        x1: float,
-        y1: float,
-        x2: float,
-        y2: float,
+        x1: Pixels,
+        y1: Pixels,
+        x2: Pixels,
+        y2: Pixels,
         colour: str = INK,
-        width: float = 1.0,
+        width: Pixels = 1.0,
         dashes: str = "none",
     ) -> None:
         ends = dict(x1=x1, y1=y1, x2=x2, y2=y2)
@@ -74,8 +75,8 @@ class Drawing:
 
     def words(
         self,
-        x: float,
-        y: float,
+        x: Pixels,
+        y: Pixels,
         text: str,
         anchor: str = "middle",
         size: int = 14,

@@ -95,9 +95,15 @@ class Instrument:
         return {name: control.value for name, control in self.controls.items()}
 
     def _redraw(self, _change: object = None) -> None:
-        if not self.paused:
-            view = self.render(**self.values())
-            self.picture.value, self.caption.value = view.svg, escape(view.caption)
+        if self.paused:
+            return
+        values = self.values()
+        try:
+            view = self.render(**values)
+        except Exception as error:  # JupyterLab would hide it in a log
+            given = ", ".join(f"{name} = {value}" for name, value in values.items())
+            view = View("", "", f"No picture for {given}. {type(error).__name__}: {error}")
+        self.picture.value, self.caption.value = view.svg, escape(view.caption)
 
     @contextmanager
     def at_once(self):

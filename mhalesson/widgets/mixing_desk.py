@@ -67,7 +67,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
 # ------------------------------------------------------------------------------------------- the desk
 
 
-def render_desk(**values: float) -> View:
+def render_desk(**values: int | float) -> View:
     """`w00` … `w33` are the knobs, row by row, and `z0` … `z3` the reports of head 0 and head 1."""
     W_O = torch.tensor([[values[f"w{r}{c}"] for c in range(WIDTH)] for r in range(WIDTH)])
     z = torch.tensor([values[f"z{r}"] for r in range(WIDTH)]).view(2, 2)  # (h, d_v)

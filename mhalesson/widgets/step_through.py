@@ -11,7 +11,7 @@ from torch import Tensor
 from mhalesson.figures import TINTS
 from mhalesson.journey import record_journey
 from mhalesson.text import words
-from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.drawing import PALE, Drawing, Pixels
 from mhalesson.widgets.instrument import Instrument, View
 
 TITLE = "Step through the merge"
@@ -91,6 +91,8 @@ def _memory(tensor: Tensor) -> list[int]:
 def _draw(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     stop, drawing = stops[step], Drawing(TITLE, height=340)
     drawing.words(20, 24, stop.code, anchor="start", size=15, bold=True)
+    to_come = stops[-1].code.removeprefix(stop.code)
+    drawing.words(620, 24, f"to come: {to_come or 'nothing'}", anchor="end", size=13, colour=PALE)
     shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
     if stop.kind == "error":
         drawing.words(
@@ -125,7 +127,7 @@ def _strip(drawing: Drawing, y: int, title: str, tensor: Tensor, names: Sequence
         drawing.words(20 + (place + 0.5) * CELL, y + HIGH + 15, str(place), size=12, colour=PALE)
 
 
-def _cell(drawing: Drawing, x: float, y: float, name: str, thick: bool) -> None:
+def _cell(drawing: Drawing, x: Pixels, y: Pixels, name: str, thick: bool) -> None:
     drawing.box(x, y, CELL, HIGH, fill=TINTS[int(name[1])], line=2.5 if thick else 1.0)
     drawing.words(x + CELL / 2, y + 18, name, size=13)
 

@@ -24,7 +24,7 @@ def _points(run: dict) -> dict[tuple[int, int], dict]:
     return {(p["T"], p["h"]): p for p in run["points"] if p["direction"] == "forward" and "seconds" in p}
 
 
-def _parts(run: dict, T: int, h: int, overhead: float) -> dict[str, tuple[float, float]]:
+def _parts(run: dict, T: int, h: int, overhead: int | float) -> dict[str, tuple[float, float]]:
     """Overhead and work of each way, in seconds. The run's own prediction, less its overhead, is the work."""
     model, point = run["cost_model"], _points(run)[T, h]
     parts = {}
@@ -35,7 +35,7 @@ def _parts(run: dict, T: int, h: int, overhead: float) -> dict[str, tuple[float,
     return parts
 
 
-def render(runs: Mapping[str, dict], run: str, T: int, h: int, overhead: float) -> View:
+def render(runs: Mapping[str, dict], run: str, T: int, h: int, overhead: int | float) -> View:
     """`overhead` is in microseconds a launch; a view's is in proportion to it, as measured in that run."""
     if (T, h) not in _points(runs[run]):
         return _not_measured(T, h)
@@ -59,7 +59,7 @@ def _caption(
     run: str,
     T: int,
     h: int,
-    overhead: float,
+    overhead: int | float,
     parts: Mapping[str, tuple[float, float]],
     recorded: Mapping[str, list[float]],
 ) -> str:

@@ -1,0 +1,495 @@
+"""Instruments: every picture of their grids is whole, and its caption true to numbers computed here."""
+
+import re
+import xml.etree.ElementTree as ET
+from itertools import product
+
+import ipywidgets
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mhalesson import (
+    MultiHeadAttention,
+    load_trained_heads,
+    merge_heads,
+    reach,
+    record_journey,
+    recorded_runs,
+)
+from mhalesson.recording import ways as ways_of
+from mhalesson.text import index_codes, number, vector, words
+from mhalesson.timing import CostModel
+from mhalesson.widgets import (
+    Guess,
+    mixing_desk,
+    step_through,
+    trained_desk,
+    two_reports_one_sum,
+    where_the_loop_hurts,
+    who_reaches_whom,
+)
+from mhalesson.widgets.drawing import WIDTH, Drawing, as_address
+from mhalesson.widgets.instrument import WIDGET_VIEW, Instrument, View
+
+TRAINED = load_trained_heads()
+torch.manual_seed(0)
+TOY = MultiHeadAttention(8, 4).o_proj.weight.T.detach()  # (h·d_v, d_model)
+LAYERS = {"toy": (TOY, 4)} | {f"MiniLM {n}": (layer.W_O, 12) for n, layer in enumerate(TRAINED.layers)}
+PAIR = torch.tensor([[1.0, 2.0], [3.0, 4.0]])  # (h, d_v)
+torch.manual_seed(0)
+OWN = torch.randn(4, 4)
+WAYS = {"own": OWN, "shared": torch.cat([OWN[:2], OWN[:2]]), "narrow": OWN[:, :2]}
+W_O = torch.tensor([[0.5, 0.1, 0.0, 0.0], [0.0, 0.5, 0.1, 0.0], [0.1, 0.0, 0.5, 0.0], [0.0, 0.0, 0.1, 0.5]])
+Z = torch.arange(12.0).view(1, 2, 3, 2)  # (B, h, T, d_v)
+NAMES = index_codes(h=2, t=3, c=2)
+TRANSPOSE, CONTIGUOUS, VIEW = ("transpose", 1, 2), ("contiguous",), ("view", 1, 3, 4)
+MERGES = {
+    "right": [TRANSPOSE, CONTIGUOUS, VIEW],
+    "no transpose": [VIEW],
+    "no contiguous": [TRANSPOSE, VIEW],
+}
+RUNS = recorded_runs()
+
+MAKE = {
+    "who_reaches_whom": lambda: who_reaches_whom(LAYERS),
+    "two_reports_one_sum": lambda: two_reports_one_sum(PAIR, WAYS),
+    "mixing_desk": lambda: mixing_desk(W_O, PAIR),
+    "trained_desk": lambda: trained_desk(TRAINED),
+    "step_through": lambda: step_through(Z, NAMES, MERGES),
+    "where_the_loop_hurts": lambda: where_the_loop_hurts(RUNS),
+}
+each_instrument = pytest.mark.parametrize("name", MAKE)
+
+
+def positions(control):
+    """Every value that the control can be given."""
+    if isinstance(control, ipywidgets.Dropdown):
+        return [value if isinstance(value, str | int) else value[1] for value in control._options_values]
+    steps = round((control.max - control.min) / control.step)
+    return [type(control.value)(round(control.min + k * control.step, 6)) for k in range(steps + 1)]
+
+
+def shown(svg):
+    """The elements of a picture by their tag, after a look at what holds for all: they lie on the sheet."""
+    root = ET.fromstring(svg)
+    _, _, width, height = map(float, root.get("viewBox").split())
+    assert width == WIDTH and root.get("role") == "img" and root.get("aria-label")
+    elements = {}
+    for element in root:
+        tag = element.tag.split("}")[1]
+        elements.setdefault(tag, []).append(element)
+        numbers = {
+            name: float(element.get(name)) for name in ("x", "y", "x1", "x2", "y1", "y2") if element.get(name)
+        }
+        for name, value in numbers.items():
+            assert -1 <= value <= (width if name[0] == "x" else height) + 1, ET.tostring(element)
+        for name, limit in (("width", width), ("height", height)):
+            assert 0 <= float(element.get(name) or 0) <= limit + 1
+    patterns = {p.get("id") for p in elements.get("pattern", ())}
+    fills = {e.get("fill") for group in elements.values() for e in group}
+    assert {fill[5:-1] for fill in fills if fill and fill.startswith("url(")} <= patterns
+    return elements
+
+
+def texts(elements):
+    return [element.text for element in elements["text"]]
+
+
+def size_of(svg):
+    return ET.fromstring(svg).get("viewBox")
+
+
+# ------------------------------------------------------------------------------- each over its grid
+
+
+def test_who_reaches_whom_counts_and_shares_as_the_matrix_says():
+    render = MAKE["who_reaches_whom"]().render
+    sizes = set()
+    for layer, (W, h) in LAYERS.items():
+        width = len(W)
+        for head, mix in product(range(h), range(0, 101, 10)):
+            view = render(layer=layer, head=head, mix=mix)
+            # (1 - mix) I + mix W_O in NumPy, and of it the rows of the head
+            mixed = (1 - mix / 100) * np.eye(width) + mix / 100 * W.double().numpy()
+            rows = np.split(mixed, h)[head]
+            squares = np.array(
+                [part.__pow__(2).sum() for part in np.split(rows, 8 if layer == "toy" else 12, axis=1)]
+            )
+            own = [2 * head, 2 * head + 1] if layer == "toy" else [head]
+            share = 100 * squares[own].sum() / squares.sum()
+            found = re.fullmatch(
+                rf"{layer}, {mix} % of W_O: head {head} reaches (\d+) of {len(squares)} output (\w+). "
+                rf"Its own slice, (channels|slice) {words(own)}, gets (\d+) % of its squared reach.",
+                view.caption,
+            )
+            assert int(found[1]) == (squares > 0).sum() and abs(int(found[4]) - share) <= 0.51
+            elements = shown(view.svg)
+            assert len(elements["line"]) == (squares > 0).sum()
+            percents = [int(text[:-2]) for text in texts(elements) if text.endswith(" %")]
+            assert np.abs(np.array(percents) - 100 * squares / squares.sum()).max() <= 0.51
+            sizes.add(size_of(view.svg))
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("mix", [0, 30, 100])
+def test_who_reaches_whom_measures_what_reach_measures(mix):
+    mixed = (1 - mix / 100) * torch.eye(8) + mix / 100 * TOY
+    measured = reach(lambda z: z.flatten() @ mixed, torch.zeros(4, 2), num_blocks=8).square()  # (h, channels)
+    for head in range(4):
+        caption = MAKE["who_reaches_whom"]().render(layer="toy", head=head, mix=mix).caption
+        share = measured[head, 2 * head : 2 * head + 2].sum() / measured[head].sum()
+        assert f"gets {100 * share:.0f} %" in caption
+        assert f"reaches {int((measured[head] > 0).sum())} of 8" in caption
+
+
+def test_two_reports_keep_their_sum_and_the_caption_counts_what_moved():
+    instrument = MAKE["two_reports_one_sum"]()
+    sizes = set()
+    for way, a, b in product(WAYS, *(positions(instrument.controls[name]) for name in ("move_0", "move_1"))):
+        view = instrument.render(way=way, move_0=a, move_1=b)
+        before, after = np.array([1.0, 2, 3, 4]), np.array([1.0 + a, 2 + b, 3 - a, 4 - b])
+        W = WAYS[way].double().numpy()
+        moved = (np.abs(after - before) > 0).sum(), (np.abs(after @ W - before @ W) > 1e-3).sum()
+        heads = [f"[{number(x)}, {number(y)}]" for x, y in (after[:2], after[2:])]
+        assert view.caption == (
+            f"Head 0 says {heads[0]}, head 1 {heads[1]}. Numbers that have moved: side by side {moved[0]} of "
+            f"4, in the sum [4, 6] 0 of 2, in y ({way}) {moved[1]} of {W.shape[1]}."
+        )
+        elements = shown(view.svg)
+        # An outline for every number, as high as it was at first.
+        dashed = [e for e in elements["rect"] if e.get("stroke-dasharray")]
+        was = np.concatenate([before, [4, 6], before @ W])
+        heights = np.array([float(e.get("height")) for e in dashed])
+        scale = heights[5] / abs(was[5])
+        assert np.abs(heights - scale * np.abs(was)).max() < 0.15
+        now = [float(text) for text in texts(elements) if re.fullmatch(r"-?\d+\.\d", text)]
+        assert np.abs(np.array(now) - np.concatenate([after, [4, 6], after @ W])).max() <= 0.0501
+        sizes.add(size_of(view.svg))
+    assert len(sizes) == 1
+
+
+def test_what_two_reports_is_there_to_show():
+    render = MAKE["two_reports_one_sum"]().render
+    assert "in y (own) 4 of 4" in render(way="own", move_0=2, move_1=1).caption
+    assert "in y (shared) 0 of 4" in render(way="shared", move_0=2, move_1=1).caption
+    assert "in y (narrow) 2 of 2" in render(way="narrow", move_0=2, move_1=1).caption
+
+
+def desk_says(W, z):
+    added = z[:2] @ W[:2], z[2:] @ W[2:]
+    y = z @ W
+    hear = [c for c in range(4) if W[:2, c].any() and W[2:, c].any()]
+    tensors = [vector(torch.tensor(values)) for values in (z[:2], added[0], z[2:], added[1], y)]
+    return (
+        "Head 0 says {} and adds {}; head 1 says {} and adds {}; together y = {}. ".format(*tensors)
+        + f"Outputs that hear both heads: {words(hear) if hear else 'none'}."
+    )
+
+
+def desk(W, z):
+    values = {f"w{r}{c}": float(W[r, c]) for r in range(4) for c in range(4)}
+    return values | {f"z{r}": float(z[r]) for r in range(4)}
+
+
+def numbers_in(text):
+    return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?", text)]
+
+
+def agree(caption, expected):
+    """The same words, and numbers that differ by less than their last digit."""
+    assert re.sub(r"[-\d.]+", "#", caption) == re.sub(r"[-\d.]+", "#", expected)
+    assert np.allclose(numbers_in(caption), numbers_in(expected), atol=0.0101)
+
+
+knob = st.integers(-10, 10).map(lambda k: k / 10)
+slider = st.integers(-10, 10).map(lambda k: k / 2)
+
+
+@given(st.lists(knob, min_size=16, max_size=16), st.lists(slider, min_size=4, max_size=4))
+def test_the_desk_adds_up_whatever_is_turned(knobs, sliders):
+    W, z = np.array(knobs).reshape(4, 4), np.array(sliders)
+    view = MAKE["mixing_desk"]().render(**desk(W, z))
+    agree(view.caption, desk_says(W, z))
+    elements = shown(view.svg)
+    bars = [float(e.get("height")) for e in elements["rect"] if e.get("width") == "101.0"]
+    added = np.stack([z[:2] @ W[:2], z[2:] @ W[2:]])
+    drawn = [abs(value) for c in range(4) for value in (added[0, c], added[1, c]) if abs(value) > 1e-6]
+    if drawn:
+        unit = 190 / (added.clip(0).sum(axis=0).max() + -added.clip(max=0).sum(axis=0).min())
+        assert set(np.round(bars)) <= {
+            round(v) for d in drawn for v in (d * unit, d * unit + 1, d * unit - 1)
+        }
+
+
+@pytest.mark.parametrize(
+    "name", [f"w{r}{c}" for r in range(4) for c in range(4)] + [f"z{r}" for r in range(4)]
+)
+def test_every_knob_of_the_desk_over_its_range(name):
+    instrument = MAKE["mixing_desk"]()
+    for value in positions(instrument.controls[name]):
+        values = instrument.values() | {name: value}
+        W = np.array([[values[f"w{r}{c}"] for c in range(4)] for r in range(4)])
+        view = instrument.render(**values)
+        agree(view.caption, desk_says(W, np.array([values[f"z{r}"] for r in range(4)])))
+        shown(view.svg)
+
+
+def press(instrument, description):
+    (button,) = (b for b in widgets_in(instrument.box) if getattr(b, "description", "") == description)
+    button.click()
+
+
+def widgets_in(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from widgets_in(child)
+
+
+def test_the_buttons_of_the_desk():
+    instrument = MAKE["mixing_desk"]()
+    start = instrument.caption.value
+    assert "together y = [0.8, 1.1, 2.1, 2]" in start
+    press(instrument, "Silence head 0")
+    assert "together y = [0.3, 0, 1.9, 2]" in instrument.caption.value
+    press(instrument, "Silence head 1")
+    assert "together y = [0, 0, 0, 0]" in instrument.caption.value
+    press(instrument, "Worked example")
+    assert instrument.caption.value == start
+    press(instrument, "Transpose")
+    agree(instrument.caption.value, desk_says(W_O.T.double().numpy(), np.array([1.0, 2, 3, 4])))
+    press(instrument, "Identity")
+    assert "together y = [1, 2, 3, 4]" in instrument.caption.value
+    press(instrument, "Transpose")
+    assert "together y = [1, 2, 3, 4]" in instrument.caption.value
+
+
+def test_the_trained_desk_over_its_grid():
+    instrument = MAKE["trained_desk"]()
+    sizes = set()
+    for layer, head, token in product(range(6), range(12), range(12)):
+        view = instrument.render(layer=layer, head=head, token=token)
+        weights = TRAINED.layers[layer]
+        W = weights.W_O.double().numpy()
+        z = merge_heads(weights.z[:1].double())[0, token].numpy()  # (h·d_v,)
+        added = np.stack([z[32 * i : 32 * (i + 1)] @ W[32 * i : 32 * (i + 1)] for i in range(12)])
+        lengths = np.linalg.norm(added, axis=1)
+        said = [lengths[head], lengths.sum(), np.linalg.norm(z @ W)]
+        found = re.findall(r"\d+\.\d\d", view.caption)
+        assert np.allclose([float(text) for text in found], said, atol=0.0051)
+        assert f"Layer {layer}, “{TRAINED.tokens[0][token]}”: head {head} adds" in view.caption
+        shown(view.svg)
+        sizes.add(size_of(view.svg))
+    assert len(sizes) == 1
+
+
+def test_the_trained_desk_shows_the_channels_where_the_head_adds_most_and_their_sums():
+    view = MAKE["trained_desk"]().render(layer=2, head=5, token=3)
+    weights = TRAINED.layers[2]
+    blocks = weights.W_O.view(12, 32, 384)
+    added = torch.einsum("hc,hcm->hm", weights.z[0, :, 3], blocks)
+    y = added.sum(dim=0) + weights.b_O
+    top = sorted(added[5].abs().topk(6).indices.tolist())
+    said = texts(shown(view.svg))
+    for channel in top:
+        assert str(channel) in said
+        assert number(added[5, channel]) in said and number(y[channel]) in said
+
+
+def test_the_steps_of_every_merge():
+    render = MAKE["step_through"]().render
+    right = [Z, Z.transpose(1, 2), Z.transpose(1, 2), merge_heads(Z)]
+    strides = [(12, 6, 2, 1), (12, 2, 6, 1), (12, 4, 2, 1), (12, 4, 1)]
+    for step, (tensor, stride) in enumerate(zip(right, strides, strict=True)):
+        view = render(merge="right", step=step)
+        assert f"Shape {tuple(tensor.shape)}, strides {stride}." in view.caption
+        boxes = texts(shown(view.svg))
+        drawn = [text for text in boxes if re.fullmatch(r"h\dt\dc\d", text)]
+        order = [NAMES[int(v)] for v in tensor.flatten().tolist()]
+        memory = [NAMES[int(v)] for v in (merge_heads(Z) if step > 1 else Z).flatten().tolist()]
+        assert drawn == order + (NAMES + memory if step == 2 else memory)
+    assert "a copy, so 12 numbers stand in new memory" in render(merge="right", step=2).caption
+    assert render(merge="right", step=3).caption.endswith(
+        "The row of token 0 reads head 0 of token 0 and head 1 of token 0."
+    )
+    assert render(merge="no transpose", step=1).caption.endswith(
+        "The row of token 0 reads head 0 of token 0 and head 0 of token 1."
+    )
+    error = render(merge="no contiguous", step=2)
+    assert (
+        "an error" in error.caption and "from channel to channel 1 cell, from head to head 6" in error.caption
+    )
+    with pytest.raises(RuntimeError):
+        Z.transpose(1, 2).view(1, 3, 4)
+    shown(error.svg)
+
+
+def test_the_right_merge_does_what_merge_heads_does():
+    kinds = [step.kind for step in record_journey(merge_heads, Z)]
+    captions = [MAKE["step_through"]().render(merge="right", step=step).caption for step in (1, 2, 3)]
+    assert kinds == [re.search(r": a (view|copy),", caption)[1] for caption in captions]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_loop_over_its_grid(run):
+    instrument = MAKE["where_the_loop_hurts"]()
+    record = RUNS[run]
+    points = {(p["T"], p["h"]): p for p in record["points"] if p["direction"] == "forward"}
+    model, sizes = record["cost_model"], set()
+    for T, h in product(*(positions(instrument.controls[name]) for name in ("T", "h"))):
+        point = points[T, h]
+        for overhead in positions(instrument.controls["overhead"]):
+            view = instrument.render(run=run, T=T, h=h, overhead=overhead)
+            elements = shown(view.svg)
+            sizes.add(size_of(view.svg))
+            if "seconds" not in point:
+                assert view.caption == f"T = {T}, h = {h} was skipped when the run was recorded."
+                continue
+            total = {}
+            for way in ("loop", "batched", "fused"):
+                launches, views = point["operations"][way]
+                work = point["predicted"][way] - launches * model["launch"] - views * model["view"]
+                assert work >= 0
+                started = (launches + views * model["view"] / model["launch"]) * overhead / 1e6
+                total[way] = started + work
+                said = re.search(rf"{way} ([\d.]+) ms \((\d+) % overhead\)", view.caption)
+                assert abs(float(said[1]) / 1000 - total[way]) <= max(0.006 / 1000, 0.06 * total[way])
+                assert abs(int(said[2]) - 100 * started / total[way]) < 0.51
+            ratio = float(re.search(r"loop / batched is (\d+\.\d\d)", view.caption)[1])
+            assert abs(ratio - total["loop"] / total["batched"]) < 0.0051
+            assert len(elements["polygon"]) == 4  # three recorded times, and one in the legend
+    assert len(sizes) == 1
+
+
+@pytest.mark.usefixtures("as_a_learner_calls")
+@pytest.mark.parametrize(("T", "h"), [(1, 4), (8, 12)])
+def test_the_loop_takes_the_overhead_into_account_as_the_model_does(T, h):
+    run = RUNS["cpu"]
+    slow = CostModel(**run["cost_model"] | {name: 3 * run["cost_model"][name] for name in ("launch", "view")})
+    layer, x = MultiHeadAttention(768, h), torch.zeros(1, T, 768)
+    caption = (
+        MAKE["where_the_loop_hurts"]()
+        .render(run="cpu", T=T, h=h, overhead=3e6 * run["cost_model"]["launch"])
+        .caption
+    )
+    with torch.no_grad():
+        for name in ("loop", "batched", "fused"):
+            seconds = slow.predict(record_journey(ways_of(layer)[name], x))
+            assert f"{name} {1000 * seconds:.2f} ms" in caption
+
+
+# ------------------------------------------------------------------------------------- the shell
+
+
+def displayed(thing, monkeypatch):
+    bundles = []
+    monkeypatch.setattr("mhalesson.widgets.instrument.display", lambda data, raw: bundles.append(data))
+    thing._ipython_display_()
+    return bundles
+
+
+@each_instrument
+def test_without_a_kernel_the_first_picture_and_its_caption_are_there(name, monkeypatch):
+    instrument = MAKE[name]()
+    live, static = displayed(instrument, monkeypatch)
+    view = instrument.render(**instrument.values())
+    assert live[WIDGET_VIEW]["model_id"] == instrument.box.model_id and live["text/plain"]
+    assert static["text/plain"] == view.caption and as_address(view.svg) in static["text/markdown"]
+    assert (
+        static["text/markdown"].endswith(f"*{view.caption}*")
+        and f"![{view.title}]" in static["text/markdown"]
+    )
+
+
+@each_instrument
+def test_every_control_has_its_label_and_moves_the_picture_and_the_caption(name):
+    instrument = MAKE[name]()
+    for control in instrument.controls.values():
+        assert control.description and control.tooltip == control.description
+        values = positions(control)
+        if len(values) == 1:  # as many as there are recorded devices
+            continue
+        before, was = (instrument.picture.value, instrument.caption.value), control.value
+        control.value = next(value for value in reversed(values) if value != was)
+        assert instrument.picture.value != before[0], control.description
+        assert instrument.caption.value != before[1], control.description
+        view = instrument.render(**instrument.values())
+        assert instrument.picture.value == view.svg
+        control.value = was
+        assert (instrument.picture.value, instrument.caption.value) == before
+
+
+@each_instrument
+def test_there_is_something_to_try(name):
+    steps = MAKE[name]().box.children[0].value
+    assert 2 <= steps.count("<li>") <= 3 and steps.count("?") >= 1
+
+
+def test_another_layer_has_only_the_heads_it_has():
+    instrument = who_reaches_whom({"twelve": (TRAINED.layers[0].W_O, 12), "four": (TOY, 4)})
+    instrument.controls["head"].value = 11
+    instrument.controls["layer"].value = "four"
+    assert instrument.controls["head"].value == 3 and "head 3 reaches" in instrument.caption.value
+    instrument.controls["layer"].value = "twelve"
+    assert instrument.controls["head"].max == 11
+
+
+def test_another_merge_has_only_the_steps_it_has():
+    instrument = MAKE["step_through"]()
+    instrument.controls["step"].value = 3
+    instrument.controls["merge"].value = "no transpose"
+    assert "Step 1 of 1" in instrument.caption.value
+    instrument.controls["merge"].value = "right"
+    assert instrument.controls["step"].max == 3
+
+
+def test_the_shell_draws_once_for_many_values():
+    drawn = []
+
+    def render(a, b):
+        drawn.append((a, b))
+        return View("t", "<svg/>", f"{a} < {b}")
+
+    instrument = Instrument(render, {n: ipywidgets.IntSlider(description=n) for n in "ab"}, ["Move."])
+    assert instrument.caption.value == "0 &lt; 0"
+    with instrument.at_once():
+        instrument.controls["a"].value = 3
+        instrument.controls["b"].value = 4
+    assert drawn == [(0, 0), (3, 4)]
+
+
+def test_an_error_is_shown_and_not_swallowed():
+    def render(a):
+        return View("t", "<svg/>", str(1 / a))
+
+    control = ipywidgets.IntSlider(1, description="a")
+    instrument = Instrument(render, {"a": control}, ["Move."])
+    control.value = 0
+    assert instrument.caption.value == "No picture for a = 0. ZeroDivisionError: division by zero"
+    assert instrument.picture.value == ""
+    control.value = 2
+    assert (instrument.picture.value, instrument.caption.value) == ("<svg/>", "0.5")
+
+
+def test_words_of_a_picture_are_escaped_and_its_numbers_short():
+    drawing = Drawing("a < b", 10)
+    drawing.words(1 / 3, 2, "<script>&")
+    assert "&lt;script&gt;&amp;" in drawing.svg() and 'x="0.3"' in drawing.svg()
+    assert ET.fromstring(drawing.svg()).get("aria-label") == "a < b"
+
+
+# ------------------------------------------------------------------------------------- the guess
+
+
+def test_a_guess_is_kept_while_the_kernel_lives(monkeypatch):
+    first = Guess("12 at both", "1 at both")
+    assert str(first) == "none yet"
+    first.buttons.value = "1 at both"
+    assert f"{first}" == "1 at both"
+    assert str(Guess("12 at both", "1 at both")) == "1 at both"  # the cell ran again
+    assert str(Guess("another", "question")) == "none yet"
+    live, static = displayed(first, monkeypatch)
+    assert live[WIDGET_VIEW]["model_id"] == first.box.model_id
+    assert static["text/plain"] == "- 12 at both\n- 1 at both"
