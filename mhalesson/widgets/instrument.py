@@ -37,14 +37,17 @@ LIVE = """
 .mhalesson-desk .widget-label { width: 45px; }
 </style>
 <img src="data:," alt="" hidden onerror="
-  const all = (css) => [...this.closest('.mhalesson-instrument').querySelectorAll(css)];
+  const instrument = this.closest('.mhalesson-instrument');
+  const all = (css) => [...instrument.querySelectorAll(css)];
   const set = (name, value) => (element) => element.setAttribute(name, value);
-  setTimeout(() => {
+  const complete = () => {
     all('.mhalesson-caption .widget-html-content').forEach(set('aria-live', 'polite'));
     all('select, input, button, [role=slider]').forEach(set('data-lm-suppress-shortcuts', 'true'));
-    for (const slider of all('.widget-slider'))
-      set('aria-label', slider.querySelector('label').innerText)(slider.querySelector('[role=slider]'));
-  }, 200);
+    for (const handle of all('.widget-slider [role=slider]'))
+      set('aria-label', handle.closest('.widget-slider').querySelector('label').textContent)(handle);
+  };
+  new MutationObserver(complete).observe(instrument, {childList: true, subtree: true});
+  complete();
 ">
 """
 

@@ -1,0 +1,437 @@
+"""The pages in a real JupyterLab, in a real browser: they open, run, can be moved, and are there again later.
+
+`make browser` runs this alone, with the Chromium (or Chrome) of this machine. Screenshots and the table of
+times are left in `.browser/`.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+import xml.etree.ElementTree as ET
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlparse
+
+import ipywidgets
+import nbformat
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from make_notebooks import KERNELSPEC, NOTEBOOKS
+from playwright.sync_api import expect, sync_playwright
+from test_widgets import MERGES, NAMES, PAIR, RUNS, TOY, TRAINED, W_O, WAYS, Z
+
+from mhalesson.widgets import (
+    mixing_desk,
+    step_through,
+    trained_desk,
+    two_reports_one_sum,
+    where_the_loop_hurts,
+    who_reaches_whom,
+)
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / ".browser"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+MOVES, PRESSES = 10, 20
+each_page = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem[:2])
+
+# What the pages hand to their instruments, by the id of the cell.
+LAYERS = {"the layer above": (TOY, 4)}
+LAYERS |= {f"MiniLM, layer {n}": (layer.W_O, 12) for n, layer in enumerate(TRAINED.layers)}
+PAGE_WAYS = dict(
+    zip(
+        ("halves of their own, 4 wide", "one shared half, 4 wide", "halves of their own, 2 wide"),
+        WAYS.values(),
+        strict=True,
+    )
+)
+PAGE_MERGES = dict(
+    zip(("right", "transpose forgotten", "contiguous forgotten"), MERGES.values(), strict=True)
+)
+INSTRUMENTS = {
+    "who-reaches-whom-live": lambda: who_reaches_whom(LAYERS),
+    "two-reports-live": lambda: two_reports_one_sum(PAIR, PAGE_WAYS),
+    "mixing-desk-live": lambda: mixing_desk(W_O, PAIR),
+    "trained-desk-live": lambda: trained_desk(TRAINED),
+    "step-through-live": lambda: step_through(Z, NAMES, PAGE_MERGES),
+    "loop-hurts-live": lambda: where_the_loop_hurts(RUNS),
+}
+ON_PAGE = {
+    path.stem: [cell.id for cell in nbformat.read(path, as_version=4).cells if cell.id in INSTRUMENTS]
+    for path in NOTEBOOKS
+}
+
+
+# ------------------------------------------------------------------------------------- the machinery
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab of its own, on loopback with a token and nobody's settings, and copies of the pages."""
+    home = tmp_path_factory.mktemp("lab")
+    shutil.copytree(
+        ROOT / "notebooks", home / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+    )
+    news = home / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    folders = {"JUPYTER_CONFIG_DIR": "config", "JUPYTERLAB_SETTINGS_DIR": "settings", "IPYTHONDIR": "ipython"}
+    folders |= {"JUPYTERLAB_WORKSPACES_DIR": "workspaces", "JUPYTER_RUNTIME_DIR": "runtime"}
+    environment = os.environ | {name: str(home / folder) for name, folder in folders.items()}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1"]
+    command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
+    command += ["--LabApp.expose_app_in_browser=True"]  # for the menu entries that a test cannot click
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    log = (home / "log.txt").open("w")
+    server = subprocess.Popen(command, cwd=home / "notebooks", env=environment, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{address}/api?token={token}", timeout=5)
+                break
+            except OSError:
+                assert server.poll() is None, (home / "log.txt").read_text()
+                time.sleep(0.5)
+        yield Lab(address, token, home / "notebooks")
+    finally:
+        server.terminate()
+        server.wait(30)
+        log.close()
+
+
+class Lab:
+    def __init__(self, address, token, folder):
+        self.address, self.token, self.folder = address, token, folder
+
+    def stop_kernels(self):
+        """As if it were another day."""
+        headers = {"Authorization": f"token {self.token}"}
+        listing = urllib.request.Request(f"{self.address}/api/sessions", headers=headers)
+        for session in json.load(urllib.request.urlopen(listing)):
+            one = f"{self.address}/api/sessions/{session['id']}"
+            urllib.request.urlopen(urllib.request.Request(one, headers=headers, method="DELETE"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    assert CHROMIUM, "needs Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def report():
+    shutil.rmtree(REPORT, ignore_errors=True)
+    REPORT.mkdir()
+
+
+class Notebook:
+    """One page in one tab."""
+
+    def __init__(self, tab, lab, path):
+        self.tab, self.lab, self.path = tab, lab, lab.folder / path.name
+        self.errors, self.hosts = [], set()
+        tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        tab.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname))
+
+    def open(self):
+        self.tab.goto(f"{self.lab.address}/lab/tree/{self.path.name}?token={self.lab.token}&reset")
+        expect(self.tab.locator(".jp-Cell")).to_have_count(len(self.stored().cells), timeout=60_000)
+        self.idle()
+
+    def idle(self, seconds=180):
+        indicator = self.tab.locator(".jp-NotebookPanel:visible .jp-Notebook-ExecutionIndicator")
+        expect(indicator).to_have_attribute("data-status", "idle", timeout=1000 * seconds)
+
+    def command(self, name, **arguments):
+        self.tab.evaluate("([n, a]) => jupyterapp.commands.execute(n, a)", [name, arguments])
+
+    def run_all(self):
+        self.tab.get_by_role("menuitem", name="Run", exact=True).click()
+        self.tab.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        count = sum(cell.cell_type == "code" for cell in self.stored().cells)
+        last = self.tab.locator(".jp-CodeCell .jp-InputPrompt").last
+        expect(last).to_have_text(f"[{count}]:", timeout=180_000)
+        self.idle()
+
+    def save(self):
+        self.command("docmanager:save")
+
+    def stored(self):
+        return nbformat.read(self.path, as_version=4)
+
+    def theme(self, name):
+        self.command("apputils:change-theme", theme=f"JupyterLab {name}")
+        expect(self.tab.locator("body")).to_have_attribute(
+            "data-jp-theme-light", str(name == "Light").lower()
+        )
+
+    def shot(self, name, locator=None):
+        (locator or self.tab).screenshot(path=REPORT / f"{self.path.stem[:2]}-{name}.png")
+
+
+@contextmanager
+def opened(browser, lab, path):
+    context = browser.new_context(viewport={"width": 1250, "height": 1000})
+    notebook = Notebook(context.new_page(), lab, path)
+    notebook.open()
+    yield notebook
+    context.close()
+    assert notebook.errors == []
+    assert notebook.hosts - {None} == {"127.0.0.1"}
+
+
+def eventually(seconds=5):
+    """A browser and a kernel need a moment."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.02)
+
+
+class Live:
+    """An instrument in the browser, beside its twin in Python: what the one shows, the other must say."""
+
+    def __init__(self, notebook, n, twin):
+        self.box = notebook.tab.locator(".mhalesson-instrument:has(.mhalesson-picture)").nth(n)
+        self.tab, self.twin = notebook.tab, twin
+        self.picture = self.box.locator(".mhalesson-picture .widget-html-content")
+        self.caption = self.box.locator(".mhalesson-caption .widget-html-content")
+        self.box.scroll_into_view_if_needed()
+
+    def handle(self, control):
+        """What a finger or a key would go to."""
+        if isinstance(control, ipywidgets.Dropdown):
+            return self.box.get_by_label(control.description, exact=True)
+        if isinstance(control, ipywidgets.BoundedFloatText):
+            return self.box.get_by_role("spinbutton", name=control.description, exact=True)
+        return self.box.get_by_role("slider", name=control.description, exact=True)
+
+    def read(self, control):
+        handle = self.handle(control)
+        if isinstance(control, ipywidgets.Dropdown):
+            return control._options_values[handle.evaluate("select => select.selectedIndex")]
+        shown = handle.input_value() if isinstance(control, ipywidgets.BoundedFloatText) else None
+        return type(control.value)(float(shown or handle.get_attribute("aria-valuenow")))
+
+    def agrees(self, unlike=None):
+        """The values on the page, drawn and described once more in Python, give what is on the page.
+
+        With `unlike`, only once the values are others than these. Returns the values.
+        """
+        for _ in eventually():
+            values = {name: self.read(control) for name, control in self.twin.controls.items()}
+            view = self.twin.render(**values)
+            found = self.caption.inner_text(), ET.canonicalize(self.picture.inner_html())
+            if values != unlike and found == (view.caption, ET.canonicalize(view.svg)):
+                break
+        assert found == (view.caption, ET.canonicalize(view.svg)) and values != unlike
+        return values
+
+    def by_key(self, control, key):
+        self.handle(control).focus()
+        before = self.agrees()
+        self.tab.keyboard.press(key)
+        self.agrees(unlike=before)
+
+    def by_mouse(self, control):
+        handle, before = self.handle(control), self.agrees()
+        if isinstance(control, ipywidgets.Dropdown):
+            count = len(control.options)
+            handle.select_option(index=(handle.evaluate("select => select.selectedIndex") + 1) % count)
+        elif isinstance(control, ipywidgets.BoundedFloatText):
+            handle.click(click_count=3)
+            self.tab.keyboard.type("-0.7")
+            self.tab.keyboard.press("Enter")
+        else:
+            track = handle.locator("xpath=ancestor::*[contains(@class, 'noUi-base')]").bounding_box()
+            grip = handle.bounding_box()
+            y = grip["y"] + grip["height"] / 2
+            left = grip["x"] + grip["width"] / 2 < track["x"] + track["width"] / 2
+            self.tab.mouse.move(grip["x"] + grip["width"] / 2, y)
+            self.tab.mouse.down()
+            self.tab.mouse.move(track["x"] + track["width"] * (0.8 if left else 0.2), y, steps=4)
+            self.tab.mouse.up()
+        self.agrees(unlike=before)
+
+
+# What is noted in the page: when a key went down, and when a new picture had been drawn.
+STOPWATCH = """([picture, control]) => {
+    const times = window.times = [];
+    let down;
+    control.addEventListener('keydown', () => { down = performance.now(); }, true);
+    new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(() => {
+        if (down) times.push(performance.now() - down);
+        down = undefined;
+    }))).observe(picture, {childList: true});
+}"""
+TABLE = {}
+
+
+def time_keys(live, name):
+    """Press arrow keys on the last control that has them, to and fro."""
+    control = [c for c in live.twin.controls.values() if not isinstance(c, ipywidgets.Dropdown)][-1]
+    keys = ("ArrowDown", "ArrowUp") if live.read(control) > control.min else ("ArrowUp", "ArrowDown")
+    handle = live.handle(control)
+    handle.focus()
+    live.tab.evaluate(STOPWATCH, [live.picture.element_handle(), handle.element_handle()])
+    for n in range(PRESSES):
+        live.tab.keyboard.press(keys[n % 2])
+        live.tab.wait_for_function(f"times.length > {n}")
+    TABLE[name] = live.tab.evaluate("times")
+
+
+# --------------------------------------------------------------------------------------- the tests
+
+
+@each_page
+def test_a_page_in_the_browser(path, browser, lab):
+    stored = nbformat.read(path, as_version=4)
+    answers = {cell.id for cell in stored.cells if "reveal" in cell.metadata.get("tags", ())}
+    with opened(browser, lab, path) as page:
+        folded = page.tab.locator(".jp-OutputPlaceholder")
+        expect(folded).to_have_count(len(answers))
+        static_state(page, path, trusted=False)
+        page.run_all()
+        expect(folded).to_have_count(0)  # answers open when they are run
+        for n, cell in enumerate(ON_PAGE[path.stem]):
+            drive(Live(page, n, INSTRUMENTS[cell]()), cell)
+        guess(page)
+        for theme in ("Light", "Dark"):
+            page.theme(theme)
+            for n, cell in enumerate(ON_PAGE[path.stem]):
+                page.shot(f"{cell}-{theme.lower()}", Live(page, n, INSTRUMENTS[cell]()).box)
+            page.shot(theme.lower())
+        no_serious_finding(page)
+        page.save()
+    nothing_went_wrong(page)
+    lab.stop_kernels()
+    with opened(browser, lab, path) as page:  # another day
+        static_state(page, path, trusted=True)
+        page.run_all()
+        for n, cell in enumerate(ON_PAGE[path.stem]):
+            Live(page, n, INSTRUMENTS[cell]()).agrees()
+        page.save()
+    nothing_went_wrong(page)
+    lab.stop_kernels()
+
+
+def static_state(page, path, trusted):
+    """Without their kernel, instruments are a picture with its caption, and guesses their options."""
+    for cell in ON_PAGE[path.stem]:
+        twin = INSTRUMENTS[cell]()
+        view = twin.render(**twin.values())
+        picture = page.tab.get_by_role("img", name=view.title, exact=True)
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_be_visible()
+        assert picture.evaluate("img => img.complete && img.naturalWidth > 0")
+        expect(page.tab.get_by_text(view.caption, exact=True)).to_be_visible()
+    expect(page.tab.get_by_text("My guess, one of")).to_be_visible()
+    expect(page.tab.locator(".mhalesson-instrument")).to_have_count(0)
+
+
+def drive(live, name):
+    live.agrees()
+    expect(live.caption).to_have_attribute("aria-live", "polite")
+    region, box = live.caption.element_handle(), live.picture.bounding_box()
+    some = list(live.twin.controls.values())
+    some = some[:2] + some[-2:] if len(some) > 4 else some
+    for control in some:
+        if isinstance(control, ipywidgets.Dropdown):
+            if len(control.options) == 1:  # as many as there are recorded devices
+                continue
+            key = "ArrowDown"
+        else:
+            key = "ArrowUp" if live.read(control) < control.max else "ArrowDown"
+        live.by_key(control, key)
+        live.by_mouse(control)
+    for button in live.box.get_by_role("button").all():
+        button.click()
+        live.agrees()
+        button.press("Enter")
+        live.agrees()
+    time_keys(live, name)
+    live.agrees()
+    for _ in range(MOVES):
+        live.tab.keyboard.press("ArrowUp")
+    live.tab.keyboard.press("ArrowDown")
+    live.agrees()
+    assert live.picture.bounding_box()["height"] == box["height"], "the page below must not jump"
+    assert live.box.locator("svg").count() == 1
+    assert live.tab.evaluate("region => region.isConnected", region), (
+        "a live region stays when its words change"
+    )
+
+
+def guess(page):
+    """One is chosen by keyboard, another by mouse; the answer, run again, says so."""
+    options = page.tab.locator(".mhalesson-instrument .widget-radio-box input")
+    options.first.focus()
+    page.tab.keyboard.press("Space")
+    expect(options.first).to_be_checked()
+    options.last.click()
+    expect(options.last).to_be_checked()
+    chosen = page.tab.locator(".mhalesson-instrument .widget-radio-box label").last.inner_text().strip()
+    answer = page.tab.locator(".jp-CodeCell", has_text="my guess:").first
+    answer.locator(".cm-content").click()
+    page.tab.keyboard.press("Control+Enter")
+    if "05" not in page.path.stem:  # where the answer takes half a minute
+        expect(answer.locator(".jp-OutputArea")).to_contain_text(f"my guess: {chosen}", timeout=60_000)
+    page.idle()
+
+
+def no_serious_finding(page):
+    """Of what is ours: the text and the instruments, not JupyterLab's own frame and editors.
+
+    JupyterLab shows a PNG without the words that would stand for it, whatever the notebook holds; our
+    captions follow as text.
+    """
+    found = Axe().run(page.tab, context=".jp-Notebook").response["violations"]
+    ours = [
+        (violation["id"], node["html"][:200])
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+        if page.tab.locator(node["target"][0]).first.evaluate(
+            "node => !!node.closest('.jp-RenderedMarkdown, .mhalesson-instrument, .jp-OutputArea-output')"
+            " && !node.closest('.jp-RenderedImage')"
+        )
+    ]
+    assert ours == []
+
+
+def nothing_went_wrong(page):
+    stored = page.stored()
+    assert stored.metadata.get("widgets") is None and stored.metadata.kernelspec == KERNELSPEC
+    for cell in stored.cells:
+        for output in cell.get("outputs", ()):
+            assert output.output_type != "error" and output.get("name") != "stderr", (cell.id, output)
+        assert not cell.metadata.get("jupyter", {}).get("outputs_hidden"), cell.id
+
+
+def test_the_table(capsys):
+    lines = ["instrument             key press to new picture, ms: median  95th percentile"]
+    for name, times in TABLE.items():
+        assert len(times) == PRESSES
+        lines.append(
+            f"{name:<22} {statistics.median(times):>36.0f}  {statistics.quantiles(times, n=20)[-1]:>15.0f}"
+        )
+    (REPORT / "times.txt").write_text("\n".join(lines) + "\n")
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))
