@@ -20,7 +20,7 @@ PYTEST = $(BIN)/python -m pytest -n 2
 NBVAL = $(PYTEST) --nbval notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all wild variants mutants exhaustive bench notebooks claims mistakes lint
+.PHONY: help lab test test-all wild browser variants mutants exhaustive bench notebooks claims mistakes lint
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
@@ -34,7 +34,7 @@ test: .venv/installed ## unit tests and doctests, then every output of every not
 	$(PYTEST)
 	$(NBVAL)
 
-test-all: test lint wild variants mutants ## all that .ci/run checks
+test-all: test lint wild browser variants mutants ## all that .ci/run checks
 
 lint: .venv/installed ## ruff, for code and notebooks
 	$(BIN)/python -m ruff check
@@ -42,6 +42,9 @@ lint: .venv/installed ## ruff, for code and notebooks
 
 wild: .venv/installed-wild ## the shipped data against the real model, the recorder on Hugging Face's layers
 	$(PYTEST) tests/test_trained_heads.py tests/test_journey.py
+
+browser: .venv/installed ## every page in JupyterLab, in Chromium: it runs, can be moved, and opens again
+	$(BIN)/python -m pytest -m browser tests/test_browser.py
 
 variants: .venv/installed ## the notebooks on other CPU paths, from elsewhere, offline, warnings as errors
 	OMP_NUM_THREADS=1 $(NBVAL)

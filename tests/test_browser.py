@@ -4,7 +4,6 @@
 times are left in `.browser/`.
 """
 
-import json
 import os
 import secrets
 import shutil
@@ -117,21 +116,20 @@ class Lab:
     def __init__(self, address, token, folder):
         self.address, self.token, self.folder = address, token, folder
 
-    def stop_kernels(self):
-        """As if it were another day."""
-        headers = {"Authorization": f"token {self.token}"}
-        listing = urllib.request.Request(f"{self.address}/api/sessions", headers=headers)
-        for session in json.load(urllib.request.urlopen(listing)):
-            one = f"{self.address}/api/sessions/{session['id']}"
-            urllib.request.urlopen(urllib.request.Request(one, headers=headers, method="DELETE"))
-
 
 @pytest.fixture(scope="module")
-def browser():
+def tab(lab):
+    """JupyterLab in a tab of its own, as it is before the first notebook is opened."""
     assert CHROMIUM, "needs Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
+        tab = browser.new_page(viewport={"width": 1250, "height": 1000})
+        tab.errors, tab.hosts = [], set()
+        tab.on("pageerror", lambda error: tab.errors.append(str(error)))
+        tab.on("request", lambda request: tab.hosts.add(urlparse(request.url).hostname))
+        tab.goto(f"{lab.address}/lab?token={lab.token}&reset")
+        expect(tab.locator(".jp-Launcher")).to_be_visible(timeout=60_000)
+        yield tab
         browser.close()
 
 
@@ -142,25 +140,28 @@ def report():
 
 
 class Notebook:
-    """One page in one tab."""
+    """One page, opened."""
 
     def __init__(self, tab, lab, path):
-        self.tab, self.lab, self.path = tab, lab, lab.folder / path.name
-        self.errors, self.hosts = [], set()
-        tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        tab.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname))
+        self.tab, self.path = tab, lab.folder / path.name
 
     def open(self):
-        self.tab.goto(f"{self.lab.address}/lab/tree/{self.path.name}?token={self.lab.token}&reset")
+        self.command("docmanager:open", path=self.path.name)
         expect(self.tab.locator(".jp-Cell")).to_have_count(len(self.stored().cells), timeout=60_000)
         self.idle()
 
+    def close(self):
+        """With its kernel, as if the next opening were on another day."""
+        self.tab.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
+        self.tab.evaluate("jupyterapp.shell.currentWidget.close()")
+        expect(self.tab.locator(".jp-Notebook")).to_have_count(0)
+
     def idle(self, seconds=180):
-        indicator = self.tab.locator(".jp-NotebookPanel:visible .jp-Notebook-ExecutionIndicator")
+        indicator = self.tab.locator(".jp-Notebook-ExecutionIndicator")
         expect(indicator).to_have_attribute("data-status", "idle", timeout=1000 * seconds)
 
     def command(self, name, **arguments):
-        self.tab.evaluate("([n, a]) => jupyterapp.commands.execute(n, a)", [name, arguments])
+        self.tab.evaluate("async ([n, a]) => { await jupyterapp.commands.execute(n, a); }", [name, arguments])
 
     def run_all(self):
         self.tab.get_by_role("menuitem", name="Run", exact=True).click()
@@ -187,14 +188,13 @@ class Notebook:
 
 
 @contextmanager
-def opened(browser, lab, path):
-    context = browser.new_context(viewport={"width": 1250, "height": 1000})
-    notebook = Notebook(context.new_page(), lab, path)
+def opened(tab, lab, path):
+    notebook = Notebook(tab, lab, path)
     notebook.open()
     yield notebook
-    context.close()
-    assert notebook.errors == []
-    assert notebook.hosts - {None} == {"127.0.0.1"}
+    notebook.close()
+    assert tab.errors == []
+    assert tab.hosts - {None} == {"127.0.0.1"}
 
 
 def eventually(seconds=5):
@@ -301,13 +301,13 @@ def time_keys(live, name):
 
 
 @each_page
-def test_a_page_in_the_browser(path, browser, lab):
+def test_a_page_in_the_browser(path, tab, lab):
     stored = nbformat.read(path, as_version=4)
     answers = {cell.id for cell in stored.cells if "reveal" in cell.metadata.get("tags", ())}
-    with opened(browser, lab, path) as page:
+    with opened(tab, lab, path) as page:
         folded = page.tab.locator(".jp-OutputPlaceholder")
         expect(folded).to_have_count(len(answers))
-        static_state(page, path, trusted=False)
+        static_state(page, path)
         page.run_all()
         expect(folded).to_have_count(0)  # answers open when they are run
         for n, cell in enumerate(ON_PAGE[path.stem]):
@@ -321,18 +321,16 @@ def test_a_page_in_the_browser(path, browser, lab):
         no_serious_finding(page)
         page.save()
     nothing_went_wrong(page)
-    lab.stop_kernels()
-    with opened(browser, lab, path) as page:  # another day
-        static_state(page, path, trusted=True)
+    with opened(tab, lab, path) as page:  # another day
+        static_state(page, path)
         page.run_all()
         for n, cell in enumerate(ON_PAGE[path.stem]):
             Live(page, n, INSTRUMENTS[cell]()).agrees()
         page.save()
     nothing_went_wrong(page)
-    lab.stop_kernels()
 
 
-def static_state(page, path, trusted):
+def static_state(page, path):
     """Without their kernel, instruments are a picture with its caption, and guesses their options."""
     for cell in ON_PAGE[path.stem]:
         twin = INSTRUMENTS[cell]()
@@ -380,19 +378,20 @@ def drive(live, name):
 
 
 def guess(page):
-    """One is chosen by keyboard, another by mouse; the answer, run again, says so."""
+    """One is chosen by keyboard, another by mouse; the answer, run again, says so (on 05 it takes long)."""
     options = page.tab.locator(".mhalesson-instrument .widget-radio-box input")
     options.first.focus()
     page.tab.keyboard.press("Space")
     expect(options.first).to_be_checked()
     options.last.click()
     expect(options.last).to_be_checked()
+    if page.path.stem.startswith("05"):
+        return
     chosen = page.tab.locator(".mhalesson-instrument .widget-radio-box label").last.inner_text().strip()
     answer = page.tab.locator(".jp-CodeCell", has_text="my guess:").first
     answer.locator(".cm-content").click()
     page.tab.keyboard.press("Control+Enter")
-    if "05" not in page.path.stem:  # where the answer takes half a minute
-        expect(answer.locator(".jp-OutputArea")).to_contain_text(f"my guess: {chosen}", timeout=60_000)
+    expect(answer.locator(".jp-OutputArea")).to_contain_text(f"my guess: {chosen}", timeout=60_000)
     page.idle()
 
 
