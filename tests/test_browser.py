@@ -319,6 +319,7 @@ def test_a_page_in_the_browser(path, tab, lab):
                 page.shot(f"{cell}-{theme.lower()}", Live(page, n, INSTRUMENTS[cell]()).box)
             page.shot(theme.lower())
         no_serious_finding(page)
+        at_twice_the_size(page)
         page.save()
     nothing_went_wrong(page)
     with opened(tab, lab, path) as page:  # another day
@@ -413,6 +414,18 @@ def no_serious_finding(page):
         )
     ]
     assert ours == []
+
+
+def at_twice_the_size(page):
+    """A zoom of 200 % leaves half as many pixels: the picture may be scrolled, the page is not."""
+    page.tab.set_viewport_size({"width": 625, "height": 500})
+    for n, cell in enumerate(ON_PAGE[page.path.stem]):
+        live = Live(page, n, INSTRUMENTS[cell]())
+        page.shot(f"{cell}-zoomed", live.box)
+        width = live.box.evaluate("box => box.closest('.jp-OutputArea').clientWidth")
+        assert live.box.bounding_box()["width"] <= width
+        assert live.picture.locator("svg").bounding_box()["width"] >= 480  # 14 px of 640 are still 10
+    page.tab.set_viewport_size({"width": 1250, "height": 1000})
 
 
 def nothing_went_wrong(page):

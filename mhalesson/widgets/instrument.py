@@ -28,6 +28,7 @@ LIVE = """
 .mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; }
 .mhalesson-instrument .widget-html-content { line-height: 1.4; }
 .mhalesson-instrument .widget-label { width: 130px; }
+.mhalesson-instrument .widget-dropdown, .mhalesson-instrument .widget-slider { width: min(420px, 95%); }
 .mhalesson-instrument .widget-label:has(+ .widget-html-content) { display: none; }
 .mhalesson-instrument .widget-radio-box label { width: auto; white-space: normal; line-height: 1.4; }
 .mhalesson-instrument .widget-radio { width: auto; }
