@@ -418,7 +418,8 @@ def no_serious_finding(page):
 
 def at_twice_the_size(page):
     """A zoom of 200 % leaves half as many pixels: the picture may be scrolled, the page is not."""
-    page.tab.set_viewport_size({"width": 625, "height": 500})
+    page.command("application:toggle-left-area")
+    page.tab.set_viewport_size({"width": 625, "height": 1000})
     for n, cell in enumerate(ON_PAGE[page.path.stem]):
         live = Live(page, n, INSTRUMENTS[cell]())
         page.shot(f"{cell}-zoomed", live.box)
@@ -426,6 +427,7 @@ def at_twice_the_size(page):
         assert live.box.bounding_box()["width"] <= width
         assert live.picture.locator("svg").bounding_box()["width"] >= 480  # 14 px of 640 are still 10
     page.tab.set_viewport_size({"width": 1250, "height": 1000})
+    page.command("application:toggle-left-area")
 
 
 def nothing_went_wrong(page):

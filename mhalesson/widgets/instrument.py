@@ -28,12 +28,15 @@ LIVE = """
 .mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; }
 .mhalesson-instrument .widget-html-content { line-height: 1.4; }
 .mhalesson-instrument .widget-label { width: 130px; }
-.mhalesson-instrument .widget-dropdown, .mhalesson-instrument .widget-slider { width: min(420px, 95%); }
+.mhalesson-instrument .widget-dropdown, .mhalesson-instrument .widget-slider {
+  width: min(420px, 95%); height: auto; flex-wrap: wrap;
+}
+.mhalesson-instrument .slider-container { min-width: 120px; }
 .mhalesson-instrument .widget-label:has(+ .widget-html-content) { display: none; }
 .mhalesson-instrument .widget-radio-box label { width: auto; white-space: normal; line-height: 1.4; }
 .mhalesson-instrument .widget-radio { width: auto; }
 .mhalesson-instrument ol { margin: 0; max-width: 700px; }
-.mhalesson-desk { grid-template-columns: repeat(4, 120px); }
+.mhalesson-desk { grid-template-columns: repeat(4, 120px); overflow-x: auto; }
 .mhalesson-desk .widget-text { width: 116px; }
 .mhalesson-desk .widget-label { width: 45px; }
 </style>
