@@ -427,6 +427,13 @@ def test_a_shipped_run_is_whole(name):
             assert 0 < first <= median <= third
         assert min(point["predicted"].values()) > 0
         assert set(point["operations"]) == FIVE
+    few = next(p for p in run["points"] if (p["T"], p["h"], p["direction"]) == (8, 4, "forward"))
+    with torch.no_grad():
+        for name, way in recording.ways(MultiHeadAttention(768, 4)).items():
+            kinds = [step.kind for step in record_journey(way, torch.zeros(1, 8, 768))]
+            views = kinds.count("view")
+            if name != "nn.MultiheadAttention":  # whose steps differ between versions of torch
+                assert few["operations"][name] == [len(kinds) - views, views]
     model = CostModel(**run["cost_model"])
     constants = [
         model.launch,
@@ -525,6 +532,7 @@ def test_a_sweep_visits_every_point_once_and_says_so(studio):
     quartiles, cost = [1.5, 2.0, 2.5], timing.A100.predict(record_journey(torch.clone, torch.ones(1, 8, 96)))
     assert [point["seconds"] for point in run["points"]] == [{"a": quartiles, "b": quartiles}] * 55
     assert run["points"][10]["predicted"] == {"a": cost, "b": cost}  # T = 8, forward: reads and writes x
+    assert run["points"][10]["operations"] == {"a": [1, 0], "b": [1, 0]}  # launches, views
     assert studio.said == [recording.describe(point) for point in run["points"]]
     grads = [direction == "forward + backward" for _, direction, _ in THE_SWEEP]
     assert [call["grad"] for call in studio.calls] == grads

@@ -68,10 +68,9 @@ class Drawing:
         y2: Pixels,
         colour: str = INK,
         width: Pixels = 1.0,
-        dashes: str = "none",
     ) -> None:
         ends = dict(x1=x1, y1=y1, x2=x2, y2=y2)
-        self._add("line", **ends, stroke=colour, stroke_width=width, stroke_dasharray=dashes)
+        self._add("line", **ends, stroke=colour, stroke_width=width)
 
     def words(
         self,
@@ -90,6 +89,13 @@ class Drawing:
 
     def svg(self) -> str:
         return tostring(self.root, encoding="unicode")
+
+
+def percent(share: int | float) -> str:
+    """A share as a whole percentage that is 0 or 100 only where it really is."""
+    if 0 < share < 0.005:
+        return "under 1 %"
+    return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
 def as_address(svg: str) -> str:

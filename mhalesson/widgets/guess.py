@@ -1,5 +1,7 @@
 """The guess before an answer is revealed."""
 
+from html import escape
+
 from ipywidgets import HTML, RadioButtons, VBox
 
 from mhalesson.widgets.instrument import LIVE, show
@@ -8,22 +10,32 @@ _CHOSEN: dict[tuple[str, ...], str] = {}  # kept while the kernel lives, also wh
 
 
 class Guess:
-    """A guess, to be chosen from `options`; as the last line of a cell it appears. Printed, it is the choice.
+    """A question and the `options` to choose from; as the last line of a cell it appears.
 
-    >>> print(Guess("12", "1"))
+    Printed, it is what was chosen. Raises ValueError unless all are different strings, two options at least.
+
+    >>> print(Guess("How many times as long?", "12", "1"))
     none yet
     """
 
-    def __init__(self, *options: str) -> None:
-        self.options = options
-        self.buttons = RadioButtons(options=options, value=_CHOSEN.get(options))
-        self.buttons.observe(lambda change: _CHOSEN.update({options: change.new}), "value")
-        question = HTML("<b>My guess</b>")
-        self.box = VBox([question, self.buttons, HTML(LIVE)]).add_class("mhalesson-instrument")
+    def __init__(self, question: str, *options: str) -> None:
+        key = (question, *options)
+        if (
+            not all(isinstance(text, str) for text in key)
+            or len(set(options)) != len(options)
+            or len(key) < 3
+        ):
+            raise ValueError(f"{options=} should be two or more different strings, after a question")
+        self.question, self.options = question, options
+        self.buttons = RadioButtons(options=options, value=_CHOSEN.get(key))
+        self.buttons.observe(lambda change: _CHOSEN.update({key: change.new}), "value")
+        asked = HTML(f"<b>My guess: {escape(question)}</b>")
+        self.box = VBox([asked, self.buttons, HTML(LIVE)]).add_class("mhalesson-instrument")
 
     def __str__(self) -> str:
         return self.buttons.value or "none yet"
 
     def _ipython_display_(self) -> None:
         items = "\n".join(f"- {option}" for option in self.options)
-        show(self.box, "Run this cell, and you can choose.", f"**My guess**, one of\n\n{items}", items)
+        text = f"My guess: {self.question}\n\n{items}"
+        show(self.box, "Run this cell, and you can choose.", text, text)

@@ -49,6 +49,8 @@ LIVE = """
     all('select, input, button, [role=slider]').forEach(set('data-lm-suppress-shortcuts', 'true'));
     for (const handle of all('.widget-slider [role=slider]'))
       set('aria-label', handle.closest('.widget-slider').querySelector('label').textContent)(handle);
+    all('.widget-radio-box').forEach(set('role', 'radiogroup'));
+    all('.widget-radio-box').forEach(set('aria-label', instrument.querySelector('b').textContent));
   };
   new MutationObserver(complete).observe(instrument, {childList: true, subtree: true});
   complete();
@@ -69,7 +71,8 @@ class Instrument:
     """Controls and what they show; as the last line of a cell it appears.
 
     `try_this` are the steps that the learner is invited to take. A page without a kernel shows the picture
-    and the caption of the first values. `layout` holds the controls, one below the other by default.
+    and the caption of the values that the controls have when it is shown. `layout` holds the controls, one
+    below the other by default.
     """
 
     def __init__(
@@ -110,21 +113,22 @@ class Instrument:
         except Exception as error:  # JupyterLab would hide it in a log
             given = ", ".join(f"{name} = {value}" for name, value in values.items())
             view = View("", "", f"No picture for {given}. {type(error).__name__}: {error}")
-        self.picture.value, self.caption.value = view.svg, escape(view.caption)
+        self.view, self.picture.value, self.caption.value = view, view.svg, escape(view.caption)
 
     @contextmanager
     def at_once(self):
         """Several controls are set, and the picture is drawn once."""
         self.paused = True
-        yield
-        self.paused = False
-        self._redraw()
+        try:
+            yield
+        finally:
+            self.paused = False
+            self._redraw()
 
     def _ipython_display_(self) -> None:
-        view = self.render(**self.values())
-        picture = f"![{view.title}]({as_address(view.svg)})"
+        picture = f"![{self.view.title}]({as_address(self.view.svg)})"
         invitation = "Run this cell, and you can move what follows."
-        show(self.box, invitation, f"{picture}\n\n*{view.caption}*", view.caption)
+        show(self.box, invitation, f"{picture}\n\n*{self.view.caption}*", self.view.caption)
 
 
 def show(box: ipywidgets.Widget, invitation: str, markdown: str, plain: str) -> None:

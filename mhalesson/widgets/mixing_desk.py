@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 import torch
 from ipywidgets import HTML, BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, VBox
 from torch import Tensor
 
+from mhalesson._checks import check_tensor
 from mhalesson.output_projection import head_contributions
 from mhalesson.text import number, vector, words
 from mhalesson.trained_heads import TrainedHeads
@@ -23,8 +25,8 @@ TRY_THIS = (
     "does a right shape say that the matrix is the right way round?",
 )
 TRY_TRAINED = (
-    "Look at several heads of one layer: how long is what each adds, beside y?",
-    "Compare the length of y with the lengths of all twelve contributions, added up. Where is the rest?",
+    "Look at several heads of one layer. How long is the vector that each adds?",
+    "Compare: the lengths of all twelve, added up, and the length of their sum. Where is the rest?",
     "Find a head and a channel where the other eleven pull the other way.",
 )
 
@@ -38,9 +40,11 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
     column = 500 / len(channels)
     ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
     downs = -torch.stack(list(parts.values())).clamp(max=0).sum(dim=0)
-    unit = 190 / max((ups.max() + downs.max()).item(), 1e-6)
-    zero = 15 + ups.max().item() * unit
-    drawing.line(120, zero, 630, zero, colour=PALE)
+    end = _round_number_above(max(ups.max(), downs.max()).item())
+    zero, unit = (205, 190 / end) if downs.max() == 0 else (110, 95 / end)
+    for value in (end, 0.0) if downs.max() == 0 else (end, 0.0, -end):  # the scale
+        drawing.line(120, zero - value * unit, 630, zero - value * unit, colour=PALE)
+        drawing.words(112, zero - value * unit + 5, number(value), anchor="end", size=12, colour=PALE)
     rows = {name: 236 + 20 * k for k, name in enumerate((*parts, "y"))}
     for name, line in rows.items():
         drawing.words(112, line, name, anchor="end", bold=name == "y")
@@ -48,7 +52,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
     for c, channel in enumerate(channels):
         x, up, down = 125 + column * c, 0.0, 0.0
         for head, (name, values) in enumerate(parts.items()):
-            value = values[c].item()
+            value = round(values[c].item(), 6)  # what cancels leaves no hairline
             height = abs(value) * unit
             if value > 0:
                 drawing.hatched_box(x + 12, zero - up - height, column - 24, height, head)
@@ -64,6 +68,11 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
     return drawing.svg()
 
 
+def _round_number_above(value: float) -> float:
+    """So that the scale stays while things move a little."""
+    return next(end for end in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, inf) if value <= end)
+
+
 # ------------------------------------------------------------------------------------------- the desk
 
 
@@ -73,18 +82,31 @@ def render_desk(**values: int | float) -> View:
     z = torch.tensor([values[f"z{r}"] for r in range(WIDTH)]).view(2, 2)  # (h, d_v)
     added = torch.stack([z[0] @ W_O[:2], z[1] @ W_O[2:]])  # (h, d_model)
     y = added.sum(dim=0)
-    hears = W_O.view(2, 2, WIDTH).ne(0).any(dim=1).all(dim=0).nonzero().flatten().tolist()
+    wired = W_O.view(2, 2, WIDTH).ne(0).any(dim=1).all(dim=0).nonzero().flatten().tolist()
     caption = (
         f"Head 0 says {vector(z[0])} and adds {vector(added[0])}; head 1 says {vector(z[1])} and adds "
         f"{vector(added[1])}; together y = {vector(y)}. "
-        f"Outputs that hear both heads: {words(hears) if hears else 'none'}."
+        f"Outputs wired to both heads: {words(wired) if wired else 'none'}."
     )
     parts = {f"head {i}": added[i] for i in range(2)}
     return View(DESK, _bars(DESK, range(WIDTH), parts, y), caption)
 
 
 def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
-    """An instrument: W_O (4, 4) as 16 knobs and two reports, z (2, 2), as sliders; y as a sum of two."""
+    """An instrument: W_O (4, 4) as 16 knobs and two reports, z (2, 2), as sliders; y as a sum of two.
+
+    Knobs go from -1 to 1, sliders from -5 to 5. Raises ValueError for anything else.
+
+    >>> mixing_desk(torch.eye(4), torch.ones(2, 2)).view.caption[-61:]
+    'together y = [1, 1, 1, 1]. Outputs wired to both heads: none.'
+    """
+    for name, tensor, limit, sizes in (
+        ("W_O", W_O, 1, {"h·d_v": 4, "d_model": 4}),
+        ("z", z, 5, {"h": 2, "d_v": 2}),
+    ):
+        check_tensor(name, tensor, " ".join(sizes), **sizes)
+        if not tensor.abs().max() <= limit:
+            raise ValueError(f"{name} holds numbers beyond {limit}; the desk goes from {-limit} to {limit}")
     knobs = {
         f"w{r}{c}": BoundedFloatText(
             round(W_O[r, c].item(), 4), min=-1, max=1, step=0.1, description=f"{r} → {c}"
@@ -132,10 +154,10 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
 # ---------------------------------------------------------------------------------- a trained layer
 
 
-def render_trained(trained: TrainedHeads, sentence: int, layer: int, head: int, token: int) -> View:
-    """What one head adds about one token, beside the other heads and the bias, where it adds most."""
+def render_trained(trained: TrainedHeads, layer: int, head: int, token: int) -> View:
+    """What one head adds about a token of the first sentence, beside the others, where it adds most."""
     weights = trained.layers[layer]
-    z = weights.z[[sentence]][:, :, [token]]  # (1, h, 1, d_v)
+    z = weights.z[:1, :, [token]]  # (1, h, 1, d_v)
     added = head_contributions(z, weights.W_O.T)[0, :, 0]  # (h, d_model)
     y = added.sum(dim=0) + weights.b_O  # (d_model,)
     top = added[head].abs().argsort(descending=True)[:6].sort().values  # output channels
@@ -146,21 +168,21 @@ def render_trained(trained: TrainedHeads, sentence: int, layer: int, head: int, 
     }
     lengths = added.norm(dim=1)
     caption = (
-        f"Layer {layer}, “{trained.tokens[sentence][token]}”: head {head} adds a vector of length "
+        f"Layer {layer}, “{trained.tokens[0][token]}”: head {head} adds a vector of length "
         f"{lengths[head]:.2f}. The lengths of all {len(added)} add up to {lengths.sum():.2f}; their vectors "
-        f"add up to one of length {added.sum(dim=0).norm():.2f}. The picture shows the six of "
-        f"{len(y)} channels where head {head} adds most."
+        f"add up to one of length {added.sum(dim=0).norm():.2f} ({y.norm():.2f} with the bias). "
+        f"The picture shows the six of {len(y)} channels where head {head} adds most."
     )
     return View(TRAINED, _bars(TRAINED, top.tolist(), parts, y[top]), caption)
 
 
-def trained_desk(trained: TrainedHeads, sentence: int = 0) -> Instrument:
-    """An instrument: choose a layer, a head and a token of a trained model."""
-    tokens = [(f"{n} {word}", n) for n, word in enumerate(trained.tokens[sentence])]
+def trained_desk(trained: TrainedHeads) -> Instrument:
+    """An instrument: choose a layer, a head and a token of a trained model's first sentence."""
+    tokens = [(f"{n} {word}", n) for n, word in enumerate(trained.tokens[0])]
     h = trained.layers[0].z.shape[1]
     controls = dict(
         layer=IntSlider(description="layer", max=len(trained.layers) - 1),
         head=IntSlider(description="head", max=h - 1),
         token=Dropdown(description="token", options=tokens, value=2),
     )
-    return Instrument(partial(render_trained, trained, sentence), controls, TRY_TRAINED)
+    return Instrument(partial(render_trained, trained), controls, TRY_TRAINED)

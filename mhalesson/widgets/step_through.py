@@ -8,6 +8,7 @@ from itertools import product
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
+from mhalesson._checks import check_tensor
 from mhalesson.figures import TINTS
 from mhalesson.journey import record_journey
 from mhalesson.text import words
@@ -43,14 +44,17 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
         code = f"{stops[-1].code}.{method}({', '.join(map(str, arguments))})"
         before = stops[-1].tensor
         try:
-            (step,) = (
-                journey := record_journey(lambda t, m=method, a=arguments: getattr(t, m)(*a), before)
-            ).steps
-        except RuntimeError:
+            journey = record_journey(lambda t, m=method, a=arguments: getattr(t, m)(*a), before)
+        except RuntimeError as error:
+            if "stride" not in str(error):
+                raise ValueError(f"{code} fails, and not for its strides: {error}") from None
             *_, head, channel = before.stride()
             why = f"from channel to channel {channel} cell, from head to head {head}"
             return [*stops, Stop(before, code, "error", why)]
-        stops.append(Stop(journey.result, code, step.kind))
+        kinds = {step.kind for step in journey}
+        if not kinds <= {"view", "copy"} or journey.result.numel() != z.numel():
+            raise ValueError(f"{code} does not only move what is in z")
+        stops.append(Stop(journey.result, code, "copy" if journey.copies else "view"))
     return stops
 
 
@@ -60,6 +64,21 @@ def render(
     """Step `step` of one of the `merges`; 0 is z (1, h, T, d_v) itself, with index codes as its values."""
     stops = _stops(z, merges[merge])
     return View(TITLE, _draw(stops, step, names), _caption(stops, step, names))
+
+
+def _check_room(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[Call]]) -> None:
+    check_tensor("z", z, "B h T d_v", B=1)
+    _, h, T, d_v = z.shape
+    if max(h, T) > 4 or max(h, T) * (d_v * CELL + 14) > 610 or z.numel() > 12:
+        raise ValueError(f"z has the shape {tuple(z.shape)}; there is room to draw (1, 2, 3, 2), for example")
+    if sorted(z.flatten().tolist()) != list(range(z.numel())) or len(names) != z.numel():
+        raise ValueError(
+            f"z should hold each of the codes 0 to {z.numel() - 1} once, and names a name for each"
+        )
+    if not merges:
+        raise ValueError(f"{merges=} should name at least one way to merge")
+    for calls in merges.values():
+        _stops(z, calls)
 
 
 def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
@@ -96,7 +115,7 @@ def _draw(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
     if stop.kind == "error":
         drawing.words(
-            20, 48, f"RuntimeError: one stride cannot say {stop.error}", anchor="start", colour="#A00000"
+            20, 48, "an error: one stride is not enough (see below)", anchor="start", colour="#A00000"
         )
     else:
         drawing.words(20, 48, f"{stop.kind} · shape {shape} · strides {strides}", anchor="start")
@@ -137,7 +156,16 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
 
     z holds index codes, up to 12; `names[v]`, like "h0t1c0", says where the value v belongs. `merges` maps a
     name to the calls to make, one after the other, each a method with its arguments: ("transpose", 1, 2).
+    Raises ValueError if z or one of the `merges` does not fit, or if a call computes something.
+
+    >>> import torch
+    >>> from mhalesson.text import index_codes
+    >>> z = torch.arange(12.0).view(1, 2, 3, 2)
+    >>> merges = {"no transpose": [("view", 1, 3, 4)]}
+    >>> step_through(z, index_codes(h=2, t=3, c=2), merges).view.caption[:20]
+    'Step 0 of 1, z: z as'
     """
+    _check_room(z, names, merges)
     merge = Dropdown(description="merge", options=list(merges))
     step = IntSlider(description="step", max=len(_stops(z, merges[merge.value])) - 1)
     # Before the picture is drawn: another merge may have fewer steps.

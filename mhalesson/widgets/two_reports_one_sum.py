@@ -8,6 +8,7 @@ import torch
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
+from mhalesson._checks import check_tensor
 from mhalesson.figures import TINTS
 from mhalesson.text import vector
 from mhalesson.widgets.drawing import PALE, Drawing
@@ -81,8 +82,20 @@ def _draw(rows: Mapping[str, tuple[Tensor, Tensor]], highest: float) -> str:
 def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
     """An instrument: move one of two reports, and the other follows so that their sum stays.
 
-    `pair` (2, 2) holds one report a row; `ways` maps a name to the matrix (4, d_model) that makes y of z_cat.
+    `pair` (2, 2) holds one report a row; `ways` maps a name to the matrix (4, d_model) that makes y of z_cat,
+    where d_model is at most 4. Raises ValueError for others.
+
+    >>> two_reports_one_sum(torch.ones(2, 2), {"the sum": torch.ones(4, 1)}).view.caption[:34]
+    'Head 0 says [1, 1], head 1 [1, 1].'
     """
+    check_tensor("pair", pair, "h d_v", h=2, d_v=2)
+    if not ways:
+        raise ValueError(f"{ways=} should name at least one matrix")
+    for name, W in ways.items():
+        check_tensor(f"ways[{name!r}]", W, "h·d_v d_model", pair.dtype, **{"h·d_v": 4})
+        if W.shape[1] > 4:
+            raise ValueError(f"ways[{name!r}] has {W.shape[1]} columns; there is room to draw up to 4")
+    pair, ways = pair.detach(), {name: W.detach() for name, W in ways.items()}
     moves = [IntSlider(description=f"move channel {c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
     way = Dropdown(description="W_O", options=list(ways))
     controls = dict(move_0=moves[0], move_1=moves[1], way=way)

@@ -7,7 +7,7 @@ from ipywidgets import Dropdown, FloatSlider
 
 from mhalesson.figures import TINTS
 from mhalesson.text import words
-from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.drawing import PALE, Drawing, percent
 from mhalesson.widgets.instrument import Instrument, View
 
 TITLE = "Where does the loop hurt?"
@@ -64,7 +64,7 @@ def _caption(
     recorded: Mapping[str, list[float]],
 ) -> str:
     said = [
-        f"{name} {_milliseconds(sum(parts[name]))} ({100 * parts[name][0] / sum(parts[name]):.0f} % overhead)"
+        f"{name} {_milliseconds(sum(parts[name]))} ({percent(parts[name][0] / sum(parts[name]))} overhead)"
         for name in WAYS
     ]
     loop, batched = (sum(parts[name]) for name in ("loop", "batched"))
@@ -99,19 +99,26 @@ def _draw(parts: Mapping[str, tuple[float, float]], recorded: Mapping[str, list[
 
 
 def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
-    """An instrument: choose T, h and the overhead per launch, beside one of the recorded `runs`."""
-    first = next(iter(runs.values()))
-    tokens, heads = (sorted({p[axis] for p in first["points"]}) for axis in ("T", "h"))
-    controls = dict(
-        run=Dropdown(description="recorded on", options=list(runs)),
-        T=Dropdown(description="tokens T", options=tokens),
-        h=Dropdown(description="heads h", options=heads, value=12),
-        overhead=FloatSlider(
-            round(1e6 * first["cost_model"]["launch"], 1),
-            max=20,
-            step=0.1,
-            description="µs a launch",
-            readout_format=".1f",
-        ),
+    """An instrument: choose T, h and the overhead per launch, beside one of the recorded `runs`.
+
+    Raises ValueError if there are no runs.
+
+    >>> from mhalesson import recorded_runs
+    >>> where_the_loop_hurts(recorded_runs()).view.caption[:28]
+    'A whole layer, T = 1, h = 12'
+    """
+    if not runs:
+        raise ValueError(f"{runs=} should hold at least one recorded run")
+    tokens, heads = (sorted({p[axis] for run in runs.values() for p in run["points"]}) for axis in ("T", "h"))
+
+    def launch(run: str) -> float:
+        return round(1e6 * runs[run]["cost_model"]["launch"], 1)
+
+    run = Dropdown(description="recorded on", options=list(runs))
+    T = Dropdown(description="tokens T", options=tokens)
+    h = Dropdown(description="heads h", options=heads, value=12 if 12 in heads else heads[0])
+    overhead = FloatSlider(
+        launch(run.value), max=20, step=0.1, description="µs a launch", readout_format=".1f"
     )
-    return Instrument(partial(render, runs), controls, TRY_THIS)
+    run.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")
+    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), TRY_THIS)

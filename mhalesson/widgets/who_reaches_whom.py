@@ -7,9 +7,10 @@ import torch
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
+from mhalesson._checks import check_count, check_split, check_tensor
 from mhalesson.figures import COLOURS, TINTS
 from mhalesson.text import words
-from mhalesson.widgets.drawing import PALE, Drawing
+from mhalesson.widgets.drawing import PALE, Drawing, percent
 from mhalesson.widgets.instrument import Instrument, View
 
 TITLE = "Who reaches whom"
@@ -18,8 +19,8 @@ ROWS, ROW = 12, 26  # at most so many boxes in a column, and the height of one
 TRY_THIS = (
     "At 0 % of W_O, each head reaches its own slice alone. Go to 10 %: how many channels does it reach now?",
     "Go on to 100 %, for several heads. How much of a head's reach is left in its own slice?",
-    "Choose a layer of MiniLM, a small trained model. A slice is a twelfth of its stream, 8 %. "
-    "Can you find a head that keeps twice that in its own slice?",
+    "Stay at 100 % and choose a layer of MiniLM, a small trained model. A slice is a twelfth of its stream, "
+    "8 %. Try some heads: does any of them keep twice that in its own slice?",
 )
 
 
@@ -34,19 +35,19 @@ def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix:
     mixed = torch.lerp(torch.eye(width), W_O, mix / 100)  # (h·d_v, d_model)
     count = width if width <= ROWS else h
     rows_of_head = mixed.view(h, width // h, count, width // count)[head]  # (d_v, count, channels of one)
-    squares = rows_of_head.square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
-    share = squares / squares.sum()
+    squares = rows_of_head.double().square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
+    share = squares / squares.sum().clamp(min=1e-30)  # a head whose rows are all zero reaches nothing
     own = range(head * count // h, (head + 1) * count // h)
     return View(TITLE, _draw(h, head, share, own, width // count), _caption(layer, head, mix, share, own))
 
 
 def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
-    reached = int((share > 1e-9).sum())
+    reached = int((share > 0).sum())
     what, whose = ("slices", "slice") if len(own) == 1 else ("channels", "channels")
-    kept = 100 * share[list(own)].sum()
+    kept = percent(share[list(own)].sum().item())
     return (
         f"{layer}, {mix} % of W_O: head {head} reaches {reached} of {len(share)} output {what}. "
-        f"Its own slice, {whose} {words(own)}, gets {kept:.0f} % of its squared reach."
+        f"Its own slice, {whose} {words(own)}, gets {kept} of its squared reach."
     )
 
 
@@ -55,20 +56,20 @@ def _draw(h: int, head: int, share: Tensor, own: range, channels: int) -> str:
     what = "channel" if channels == 1 else "slice"
     drawing.words(70, 20, "heads", bold=True)
     drawing.words(350, 20, f"output {what}s", bold=True)
-    drawing.words(420, 20, f"share of head {head}'s squared reach", anchor="start", bold=True)
+    drawing.words(420, 20, "share of its squared reach", anchor="start", bold=True)
 
     def middle(k: int, count: int) -> float:
         return ROW * (1.6 + (ROWS - count) / 2 + k)
 
     for j, part in enumerate(share.tolist()):
         y = middle(j, len(share))
-        if part > 1e-9:
+        if part > 0:
             thickness = 0.8 + 5 * part / share.max().item()
             drawing.line(120, middle(head, h), 300, y, colour=COLOURS[head % len(COLOURS)], width=thickness)
         drawing.box(300, y - 11, 100, 22, line=2.5 if j in own else 1.0)
         drawing.words(350, y + 5, f"{what} {j}", bold=j in own)
-        drawing.box(420, y - 8, 150 * part, 16, fill=TINTS[head % len(TINTS)])
-        drawing.words(428 + 150 * part, y + 5, f"{100 * part:.0f} %", anchor="start", size=13)
+        drawing.box(420, y - 8, 130 * part, 16, fill=TINTS[head % len(TINTS)])
+        drawing.words(428 + 130 * part, y + 5, percent(part), anchor="start", size=13)
     for i in range(h):
         y = middle(i, h)
         drawing.box(20, y - 11, 100, 22, fill=TINTS[i % len(TINTS)] if i == head else "white")
@@ -80,8 +81,21 @@ def _draw(h: int, head: int, share: Tensor, own: range, channels: int) -> str:
 def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
     """An instrument: choose a layer and a head, and mix its W_O in.
 
-    `layers` maps a name to W_O (h·d_v, h·d_v), as in the maths, and the number of its heads.
+    `layers` maps a name to W_O (h·d_v, h·d_v), as in the maths, and the number of its heads, at most 12.
+    Raises ValueError for any other.
+
+    >>> who_reaches_whom({"two heads": (torch.ones(4, 4), 2)}).view.caption[:66]
+    'two heads, 0 % of W_O: head 0 reaches 2 of 4 output channels. Its '
     """
+    if not layers:
+        raise ValueError(f"{layers=} should name at least one layer")
+    for name, (W_O, num_heads) in layers.items():
+        check_tensor(f"layers[{name!r}]", W_O, "h·d_v d_model", **{"d_model": len(W_O)})
+        check_count("num_heads", num_heads)
+        check_split(f"layers[{name!r}] with {len(W_O)} rows", len(W_O), "num_heads", num_heads)
+        if num_heads > ROWS:
+            raise ValueError(f"{num_heads=} of layers[{name!r}]; there is room to draw up to {ROWS}")
+    layers = {name: (W_O.detach().float(), num_heads) for name, (W_O, num_heads) in layers.items()}
     layer = Dropdown(description="layer", options=list(layers))
     head = IntSlider(description="head", max=layers[layer.value][1] - 1)
     mix = IntSlider(description="% of W_O", max=100, step=10)
