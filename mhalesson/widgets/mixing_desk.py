@@ -21,13 +21,13 @@ WIDTH = 4  # channels of z_cat and of y, on the desk
 TRY_THIS = (
     "Silence head 0. Which bars vanish, which only shrink? Then press “Worked example” to bring it back.",
     "Set row 1, output 3 to 1. Whose report does output 3 hear now, and in which bars does that show?",
-    "Press “Identity”, then “Transpose”. What changes? Now “Worked example”, then “Transpose”: "
-    "does a right shape say that the matrix is the right way round?",
+    "“Worked example”, then “Transpose”: where on this page have you seen this y? Now “Identity”, then "
+    "“Transpose”: which W_O can be the wrong way round without anybody noticing?",
 )
 TRY_TRAINED = (
     "Look at several heads of one layer. How long is the vector that each adds?",
-    "Compare: the lengths of all twelve, added up, and the length of their sum. Where is the rest?",
-    "Find a head and a channel where the other eleven pull the other way.",
+    "Compare the three lengths of all twelve together. Do the heads rather agree or cancel?",
+    "Find a channel where y has another sign than what this head adds.",
 )
 
 
@@ -70,7 +70,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
 
 def _round_number_above(value: float) -> float:
     """So that the scale stays while things move a little."""
-    return next(end for end in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, inf) if value <= end)
+    return next(end for end in (1.0, 5.0, 20.0, inf) if value <= end)
 
 
 # ------------------------------------------------------------------------------------------- the desk
@@ -134,7 +134,7 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
     layout = VBox(
         [
             VBox(list(sliders.values())),
-            HTML("The knobs of W_O: row of z_cat → output channel. Rows 0 and 1 are head 0's band."),
+            HTML("The knobs of W_O, from −1 to 1: row of z_cat → output. Rows 0 and 1 are head 0's band."),
             desk,
             HBox(buttons, layout={"flex_flow": "row wrap"}),
         ]
@@ -169,9 +169,10 @@ def render_trained(trained: TrainedHeads, layer: int, head: int, token: int) -> 
     lengths = added.norm(dim=1)
     caption = (
         f"Layer {layer}, “{trained.tokens[0][token]}”: head {head} adds a vector of length "
-        f"{lengths[head]:.2f}. The lengths of all {len(added)} add up to {lengths.sum():.2f}; their vectors "
-        f"add up to one of length {added.sum(dim=0).norm():.2f} ({y.norm():.2f} with the bias). "
-        f"The picture shows the six of {len(y)} channels where head {head} adds most."
+        f"{lengths[head]:.2f}. All {len(added)}, laid end to end, would reach {lengths.sum():.2f}; each at a "
+        f"right angle to the others, {lengths.norm():.2f}; as they are, {added.sum(dim=0).norm():.2f} "
+        f"({y.norm():.2f} with the bias). The picture shows the six of {len(y)} channels on which head "
+        f"{head} adds most, by size."
     )
     return View(TRAINED, _bars(TRAINED, top.tolist(), parts, y[top]), caption)
 

@@ -21,9 +21,9 @@ CELL, HIGH = 50, 26  # the width and height of one cell, in pixels
 Call = tuple[str | int, ...]  # a method and what it is given: ("transpose", 1, 2)
 
 TRY_THIS = (
-    "Go step by step through the right merge. At which step do the strides change, at which the memory?",
+    "Go through the right merge. Which step moves numbers in memory, and which only change how it is read?",
     "Leave out the transpose. Same shape, no error: whose report stands in the row of token 0 now?",
-    "Leave out .contiguous(). What would view have to say with one stride?",
+    "Leave out .contiguous(). Which two strides would view have to make one?",
 )
 
 
@@ -49,7 +49,8 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
             if "stride" not in str(error):
                 raise ValueError(f"{code} fails, and not for its strides: {error}") from None
             *_, head, channel = before.stride()
-            why = f"from channel to channel {channel} cell, from head to head {head}"
+            why = f"from channel to channel {channel} cell, but from head to head {head}"
+            why += f" instead of {channel * z.shape[-1]}"
             return [*stops, Stop(before, code, "error", why)]
         kinds = {step.kind for step in journey}
         if not kinds <= {"view", "copy"} or journey.result.numel() != z.numel():
@@ -168,6 +169,7 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
     _check_room(z, names, merges)
     merge = Dropdown(description="merge", options=list(merges))
     step = IntSlider(description="step", max=len(_stops(z, merges[merge.value])) - 1)
-    # Before the picture is drawn: another merge may have fewer steps.
-    merge.observe(lambda change: setattr(step, "max", len(_stops(z, merges[change.new])) - 1), "value")
+    # Another merge starts at its first step, and may have fewer.
+    merge.observe(lambda change: step.set_trait("value", 0), "value")
+    merge.observe(lambda change: step.set_trait("max", len(_stops(z, merges[change.new])) - 1), "value")
     return Instrument(partial(render, z, names, merges), dict(merge=merge, step=step), TRY_THIS)

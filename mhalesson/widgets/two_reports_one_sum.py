@@ -20,7 +20,8 @@ STEPS = range(-4, 5)  # how far head 0's report can be moved, in each channel
 TRY_THIS = (
     "Move head 0's report. Head 1 follows, so that the sum stays. Which bars leave their dashed outline?",
     "Let both heads share one half of W_O. y has four numbers, the sum has two. Does y see the move?",
-    "Now halves of their own, but y only two wide, as narrow as the sum. Does it see the move?",
+    "Now halves of their own, but y only two wide, as narrow as the sum. It sees the moves that the sum does "
+    "not. Why can there be others that it does not see?",
 )
 
 

@@ -18,9 +18,8 @@ ROWS, ROW = 12, 26  # at most so many boxes in a column, and the height of one
 
 TRY_THIS = (
     "At 0 % of W_O, each head reaches its own slice alone. Go to 10 %: how many channels does it reach now?",
-    "Go on to 100 %, for several heads. How much of a head's reach is left in its own slice?",
-    "Stay at 100 % and choose a layer of MiniLM, a small trained model. A slice is a twelfth of its stream, "
-    "8 %. Try some heads: does any of them keep twice that in its own slice?",
+    "Go on to 100 %, for several heads. How much of a head's squared reach is left in its own slice?",
+    "Stay at 100 % and choose a layer of MiniLM, a small trained model. Do its heads prefer their own slice?",
 )
 
 
@@ -47,7 +46,8 @@ def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
     kept = percent(share[list(own)].sum().item())
     return (
         f"{layer}, {mix} % of W_O: head {head} reaches {reached} of {len(share)} output {what}. "
-        f"Its own slice, {whose} {words(own)}, gets {kept} of its squared reach."
+        f"Its own slice, {whose} {words(own)}, gets {kept} of its squared reach "
+        f"({percent(len(own) / len(share))} if all {what} got the same)."
     )
 
 
