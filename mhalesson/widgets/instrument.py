@@ -50,7 +50,8 @@ LIVE = """
     for (const handle of all('.widget-slider [role=slider]'))
       set('aria-label', handle.closest('.widget-slider').querySelector('label').textContent)(handle);
     all('.widget-radio-box').forEach(set('role', 'radiogroup'));
-    all('.widget-radio-box').forEach(set('aria-label', instrument.querySelector('b').textContent));
+    all('b').slice(0, 1).forEach((asked) =>
+      all('.widget-radio-box').forEach(set('aria-label', asked.textContent)));
   };
   new MutationObserver(complete).observe(instrument, {childList: true, subtree: true});
   complete();
