@@ -432,7 +432,7 @@ def test_a_shipped_run_is_whole(name):
         for name, way in recording.ways(MultiHeadAttention(768, 4)).items():
             kinds = [step.kind for step in record_journey(way, torch.zeros(1, 8, 768))]
             views = kinds.count("view")
-            if name != "nn.MultiheadAttention":  # whose steps differ between versions of torch
+            if torch.__version__ == run["machine"]["torch"]:  # another one may take other steps
                 assert few["operations"][name] == [len(kinds) - views, views]
     model = CostModel(**run["cost_model"])
     constants = [

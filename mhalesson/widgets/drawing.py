@@ -26,7 +26,7 @@ class Drawing:
 
     def _add(self, tag: str, **attributes: object) -> Element:
         written = {
-            name.strip("_").replace("_", "-"): f"{value:.1f}" if isinstance(value, float) else str(value)
+            name.replace("_", "-"): f"{value:.1f}" if isinstance(value, float) else str(value)
             for name, value in attributes.items()
         }
         return SubElement(self.root, tag, written)

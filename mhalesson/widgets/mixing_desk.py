@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from math import inf
 
 import torch
 from ipywidgets import HTML, BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, VBox
@@ -70,7 +69,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
 
 def _round_number_above(value: float) -> float:
     """So that the scale stays while things move a little."""
-    return next(end for end in (1.0, 5.0, 20.0, inf) if value <= end)
+    return next(end for end in (1.0, 5.0, 20.0) if value <= end)
 
 
 # ------------------------------------------------------------------------------------------- the desk

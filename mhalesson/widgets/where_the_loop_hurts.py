@@ -15,8 +15,8 @@ WAYS = ("loop", "batched", "fused")
 
 TRY_THIS = (
     "T = 1, 12 heads: how much of the loop's time in the model is overhead? Take it to 0: what is the ratio?",
-    "Back to the measured 2.4 µs. From which T on does the model say that the loop costs less than a tenth "
-    "more? What does the recording say there, and at T = 512?",
+    "Back to the measured {:.1f} µs. From which T on does the model say that the loop costs less than a "
+    "tenth more? What does the recording say there, and at T = 512?",
     "T = 512, 96 heads, and any overhead: does the loop lose? Compare with what was recorded.",
 )
 
@@ -121,5 +121,6 @@ def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     overhead = FloatSlider(
         launch(run.value), max=20, step=0.2, description="overhead, µs", readout_format=".1f"
     )
+    steps = [step.format(overhead.value) for step in TRY_THIS]
     run.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")
-    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), TRY_THIS)
+    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), steps)
