@@ -118,6 +118,11 @@ class Lab:
         self.address, self.token, self.folder = address, token, folder
 
 
+# Where nobody looks and nothing moves, Chromium draws no frames, and JupyterLab waits for the pauses between
+# frames to put in the cells: half a minute a page. On a screen there are always frames.
+FRAMES = "const frame = () => requestAnimationFrame(frame); frame();"
+
+
 @pytest.fixture(scope="module")
 def tab(lab):
     """JupyterLab in a tab of its own, as it is before the first notebook is opened."""
@@ -128,6 +133,7 @@ def tab(lab):
         tab.errors, tab.hosts = [], set()
         tab.on("pageerror", lambda error: tab.errors.append(str(error)))
         tab.on("request", lambda request: tab.hosts.add(urlparse(request.url).hostname))
+        tab.add_init_script(FRAMES)
         tab.goto(f"{lab.address}/lab?token={lab.token}&reset")
         expect(tab.locator(".jp-Launcher")).to_be_visible(timeout=60_000)
         yield tab
@@ -194,8 +200,6 @@ def opened(tab, lab, path):
         yield notebook
     finally:
         notebook.close()
-    assert tab.errors == []
-    assert tab.hosts - {None} == {"127.0.0.1"}
 
 
 def eventually(seconds=5):
@@ -206,30 +210,36 @@ def eventually(seconds=5):
         time.sleep(0.02)
 
 
+# What an instrument shows at one moment: the values of its controls, its caption, its picture.
+SNAPSHOT = """([handles, caption, picture]) => [
+    handles.map(one => one.selectedIndex ?? Number(one.value ?? one.getAttribute('aria-valuenow'))),
+    caption.innerText,
+    picture.innerHTML,
+]"""
+
+
 class Live:
     """An instrument in the browser, beside its twin in Python: what the one shows, the other must say."""
 
     def __init__(self, notebook, n, twin):
         self.box = notebook.tab.locator(".mhalesson-instrument:has(.mhalesson-picture)").nth(n)
+        self.box.scroll_into_view_if_needed()
         self.tab, self.twin = notebook.tab, twin
         self.picture = self.box.locator(".mhalesson-picture .widget-html-content")
         self.caption = self.box.locator(".mhalesson-caption .widget-html-content")
-        self.box.scroll_into_view_if_needed()
+        self.handles = {name: self.handle(control) for name, control in twin.controls.items()}
+        self.shown = [
+            [handle.element_handle() for handle in self.handles.values()],
+            self.caption.element_handle(),
+            self.picture.element_handle(),
+        ]
 
     def handle(self, control):
         """What a finger or a key would go to."""
         if isinstance(control, ipywidgets.Dropdown):
             return self.box.get_by_label(control.description, exact=True)
-        if isinstance(control, ipywidgets.BoundedFloatText):
-            return self.box.get_by_role("spinbutton", name=control.description, exact=True)
-        return self.box.get_by_role("slider", name=control.description, exact=True)
-
-    def read(self, control):
-        handle = self.handle(control)
-        if isinstance(control, ipywidgets.Dropdown):
-            return control._options_values[handle.evaluate("select => select.selectedIndex")]
-        shown = handle.input_value() if isinstance(control, ipywidgets.BoundedFloatText) else None
-        return type(control.value)(float(shown or handle.get_attribute("aria-valuenow")))
+        role = "spinbutton" if isinstance(control, ipywidgets.BoundedFloatText) else "slider"
+        return self.box.get_by_role(role, name=control.description, exact=True)
 
     def agrees(self, unlike=None):
         """The values on the page, drawn and described once more in Python, give what is on the page.
@@ -237,25 +247,30 @@ class Live:
         With `unlike`, only once the values are others than these. Returns the values.
         """
         for _ in eventually():
-            values = {name: self.read(control) for name, control in self.twin.controls.items()}
+            numbers, caption, picture = self.tab.evaluate(SNAPSHOT, self.shown)
+            values = {
+                name: control._options_values[number]
+                if isinstance(control, ipywidgets.Dropdown)
+                else type(control.value)(number)
+                for (name, control), number in zip(self.twin.controls.items(), numbers, strict=True)
+            }
             view = self.twin.render(**values)
-            found = self.caption.inner_text(), ET.canonicalize(self.picture.inner_html())
+            found = caption, ET.canonicalize(picture)
             if values != unlike and found == (view.caption, ET.canonicalize(view.svg)):
                 break
         assert found == (view.caption, ET.canonicalize(view.svg)) and values != unlike
         return values
 
-    def by_key(self, control, key):
-        self.handle(control).focus()
+    def by_key(self, name, key):
         before = self.agrees()
-        self.tab.keyboard.press(key)
+        self.handles[name].press(key)
         self.agrees(unlike=before)
 
-    def by_mouse(self, control):
-        handle, before = self.handle(control), self.agrees()
+    def by_mouse(self, name):
+        control, handle, before = self.twin.controls[name], self.handles[name], self.agrees()
         if isinstance(control, ipywidgets.Dropdown):
-            count = len(control.options)
-            handle.select_option(index=(handle.evaluate("select => select.selectedIndex") + 1) % count)
+            chosen = control._options_values.index(before[name])
+            handle.select_option(index=(chosen + 1) % len(control.options))
         elif isinstance(control, ipywidgets.BoundedFloatText):
             handle.click(click_count=3)
             self.tab.keyboard.type("-0.7")
@@ -285,17 +300,18 @@ STOPWATCH = """([picture, control]) => {
 TABLE = {}
 
 
-def time_keys(live, name):
+def time_keys(live, cell):
     """Press arrow keys on the last control that has them, to and fro."""
-    control = [c for c in live.twin.controls.values() if not isinstance(c, ipywidgets.Dropdown)][-1]
-    keys = ("ArrowDown", "ArrowUp") if live.read(control) > control.min else ("ArrowUp", "ArrowDown")
-    handle = live.handle(control)
+    controls = live.twin.controls
+    name = [name for name in controls if not isinstance(controls[name], ipywidgets.Dropdown)][-1]
+    keys = ("ArrowDown", "ArrowUp") if live.agrees()[name] > controls[name].min else ("ArrowUp", "ArrowDown")
+    handle = live.handles[name]
     handle.focus()
     live.tab.evaluate(STOPWATCH, [live.picture.element_handle(), handle.element_handle()])
     for n in range(PRESSES):
         live.tab.keyboard.press(keys[n % 2])
         live.tab.wait_for_function(f"times.length > {n}")
-    TABLE[name] = live.tab.evaluate("times")
+    TABLE[cell] = live.tab.evaluate("times")
 
 
 # --------------------------------------------------------------------------------------- the tests
@@ -306,33 +322,39 @@ def test_a_page_in_the_browser(path, tab, lab):
     stored = nbformat.read(path, as_version=4)
     answers = {cell.id for cell in stored.cells if "reveal" in cell.metadata.get("tags", ())}
     with opened(tab, lab, path) as page:
-        folded = page.tab.locator(".jp-OutputPlaceholder")
+        folded = tab.locator(".jp-OutputPlaceholder")
         expect(folded).to_have_count(len(answers))
-        static_state(page, path)
+        static_state(page)
         page.run_all()
         expect(folded).to_have_count(0)  # answers open when they are run
-        for n, cell in enumerate(ON_PAGE[path.stem]):
-            drive(Live(page, n, INSTRUMENTS[cell]()), cell)
+        for cell, live in instruments(page):
+            drive(live, cell)
         guess(page)
         for theme in ("Light", "Dark"):
             page.theme(theme)
-            for n, cell in enumerate(ON_PAGE[path.stem]):
-                page.shot(f"{cell}-{theme.lower()}", Live(page, n, INSTRUMENTS[cell]()).box)
+            for cell, live in instruments(page):
+                page.shot(f"{cell}-{theme.lower()}", live.box)
             page.shot(theme.lower())
         no_serious_finding(page)
         at_twice_the_size(page)
     nothing_went_wrong(page)
     with opened(tab, lab, path) as page:  # another day
-        static_state(page, path)
+        static_state(page)
         page.run_all()
-        for n, cell in enumerate(ON_PAGE[path.stem]):
-            Live(page, n, INSTRUMENTS[cell]()).agrees()
+        for _, live in instruments(page):
+            live.agrees()
     nothing_went_wrong(page)
 
 
-def static_state(page, path):
+def instruments(page):
+    """Those of a page that has run, by the ids of their cells, one after the other in view."""
+    for n, cell in enumerate(ON_PAGE[page.path.stem]):
+        yield cell, Live(page, n, INSTRUMENTS[cell]())
+
+
+def static_state(page):
     """Without their kernel, instruments are a picture with its caption, and guesses their options."""
-    for cell in ON_PAGE[path.stem]:
+    for cell in ON_PAGE[page.path.stem]:
         twin = INSTRUMENTS[cell]()
         view = twin.render(**twin.values())
         picture = page.tab.get_by_role("img", name=view.title, exact=True)
@@ -344,27 +366,27 @@ def static_state(page, path):
     expect(page.tab.locator(".mhalesson-instrument")).to_have_count(0)
 
 
-def drive(live, name):
-    live.agrees()
+def drive(live, cell):
+    start = live.agrees()
     expect(live.caption).to_have_attribute("aria-live", "polite")
     region, box = live.caption.element_handle(), live.picture.bounding_box()
-    some = list(live.twin.controls.values())
-    some = some[:2] + some[-2:] if len(some) > 4 else some
-    for control in some:
+    some = list(live.twin.controls)
+    for name in some[:2] + some[-2:] if len(some) > 4 else some:
+        control = live.twin.controls[name]
         if isinstance(control, ipywidgets.Dropdown):
             if len(control.options) == 1:  # as many as there are recorded devices
                 continue
             key = "ArrowDown"
         else:
-            key = "ArrowUp" if live.read(control) < control.max else "ArrowDown"
-        live.by_key(control, key)
-        live.by_mouse(control)
+            key = "ArrowUp" if start[name] < control.max else "ArrowDown"
+        live.by_key(name, key)
+        live.by_mouse(name)
     for button in live.box.get_by_role("button").all():
         button.click()
         live.agrees()
         button.press("Enter")
         live.agrees()
-    time_keys(live, name)
+    time_keys(live, cell)
     live.agrees()
     for _ in range(MOVES):
         live.tab.keyboard.press("ArrowUp")
@@ -419,8 +441,7 @@ def at_twice_the_size(page):
     """A zoom of 200 % leaves half as many pixels: the picture may be scrolled, the page is not."""
     page.command("application:toggle-left-area")
     page.tab.set_viewport_size({"width": 625, "height": 1000})
-    for n, cell in enumerate(ON_PAGE[page.path.stem]):
-        live = Live(page, n, INSTRUMENTS[cell]())
+    for cell, live in instruments(page):
         page.shot(f"{cell}-zoomed", live.box)
         width = live.box.evaluate("box => box.closest('.jp-OutputArea').clientWidth")
         assert live.box.bounding_box()["width"] <= width
@@ -430,6 +451,8 @@ def at_twice_the_size(page):
 
 
 def nothing_went_wrong(page):
+    assert page.tab.errors == []
+    assert page.tab.hosts - {None} == {"127.0.0.1"}
     stored = page.stored()
     assert stored.metadata.get("widgets") is None and stored.metadata.kernelspec == KERNELSPEC
     for cell in stored.cells:
