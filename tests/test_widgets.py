@@ -255,29 +255,38 @@ def test_the_desk_adds_up_whatever_is_turned(knobs, sliders):
     W, z = np.array(knobs).reshape(4, 4), np.array(sliders)
     view = MAKE["mixing_desk"]().render(**desk(W, z))
     agree(view.caption, desk_says(W, z))
-    elements = shown(view.svg)
-    added = np.stack([z[:2] @ W[:2], z[2:] @ W[2:]]).round(6) + 0.0  # (h, outputs)
-    scale = float(next(text for text in texts(elements)))
-    up, down = added.clip(0).sum(axis=0).max(), -added.clip(max=0).sum(axis=0).min()
-    assert max(up, down) <= scale and scale == min(end for end in (1, 5, 20) if end >= max(up, down))
-    (zero, unit) = (110, 95 / scale) if down > 0 else (205, 190 / scale)
+    bars_stand_on_each_other(shown(view.svg), np.stack([z[:2] @ W[:2], z[2:] @ W[2:]]))
+
+
+def bars_stand_on_each_other(elements, parts, off=0.0):
+    """The parts (part, output) of every output, up from the line of zero or down, on a scale that holds them.
+
+    They are drawn as they are printed, rounded; where rounding may go either way, they are `off` by as much.
+    """
+    parts = parts.round(2) + 0.0
+    scale = float(texts(elements)[0])
+    up, down = parts.clip(0).sum(axis=0).max(), -parts.clip(max=0).sum(axis=0).min()
+    assert scale == min(end for end in (1, 5, 20) if end >= max(up, down))
+    zero, unit = (110, 95 / scale) if down > 0 else (205, 190 / scale)
+    column = 500 / parts.shape[1]
     expected = []
-    for c in range(4):  # head 0 from the line of zero, head 1 on top of it, or below what is below
-        first, second = added[:, c]
-        expected += [(c, 0, zero - max(first, 0) * unit, abs(first) * unit)] if first else []
-        start = first if first * second > 0 else 0
-        expected += [(c, 1, zero - max(start, start + second) * unit, abs(second) * unit)] if second else []
-    columns = {round(125 + 125 * c + 12): c for c in range(4)}
-    plain = {TINTS[k]: k for k in range(2)}
+    for c, values in enumerate(parts.T):
+        for k, value in enumerate(values):
+            same = values[:k][values[:k] * value > 0].sum()  # on which this one stands
+            if value:
+                expected += [(c, k, zero - max(same, same + value) * unit, abs(value) * unit)]
+    plain = {TINTS[k]: k for k in range(len(parts))}
     drawn = [
-        (columns[round(float(e.get("x")))], plain[e.get("fill")], float(e.get("y")), float(e.get("height")))
+        (round((x - 137) / column), plain[fill], y, height)
         for e in elements["rect"][1:]
-        if e.get("width") == "101.0" and e.get("fill") in plain
+        if (fill := e.get("fill")) in plain and e.get("width") != "16"
+        for x, y, height in [[float(e.get(name)) for name in ("x", "y", "height")]]
     ]
     assert [bar[:2] for bar in drawn] == [bar[:2] for bar in expected]
-    assert not drawn or np.allclose([b[2:] for b in drawn], [b[2:] for b in expected], atol=0.11)
-    legend = [(e.get("fill"), float(e.get("y"))) for e in elements["rect"] if e.get("width") == "16"]
-    assert [fill for fill, _ in legend if fill in plain] == list(plain)
+    near = dict(atol=0.11 + off * unit)
+    assert not drawn or np.allclose([b[2:] for b in drawn], [b[2:] for b in expected], **near)
+    legend = [e.get("fill") for e in elements["rect"] if e.get("width") == "16"]
+    assert [fill for fill in legend if fill in plain] == list(plain)
 
 
 @pytest.mark.parametrize(
@@ -344,22 +353,20 @@ def test_the_trained_desk_over_its_grid():
         found = re.findall(r"\d+\.\d\d", view.caption)
         assert np.allclose([float(text) for text in found], said, atol=0.0051)
         assert f"Layer {layer}, “{TRAINED.tokens[0][token]}”: head {head} adds" in view.caption
-        shown(view.svg)
+        # Of the head, the others and the bias, the six channels on which the head adds most.
+        top = np.sort(np.abs(added[head]).argsort()[-6:])
+        parts = np.stack([added[head], added.sum(axis=0) - added[head], b])[:, top]
+        elements = shown(view.svg)
+        bars_stand_on_each_other(elements, parts, off=0.01)
+        rows = [number(value) for column in np.vstack([parts, parts.sum(axis=0)]).T for value in column]
+        said = [float(text) for text in texts(elements) if re.fullmatch(r"-?\d+(\.\d+)?", text)]
+        scales = 3 if (parts.round(2) < 0).any() else 2
+        assert np.allclose(
+            np.reshape(said[scales:], (6, 5))[:, :4].ravel(), list(map(float, rows)), atol=0.0101
+        )
+        assert np.reshape(said[scales:], (6, 5))[:, 4].tolist() == top.tolist()
         sizes.add(size_of(view.svg))
     assert len(sizes) == 1
-
-
-def test_the_trained_desk_shows_the_channels_where_the_head_adds_most_and_their_sums():
-    view = MAKE["trained_desk"]().render(layer=2, head=5, token=3)
-    weights = TRAINED.layers[2]
-    blocks = weights.W_O.view(12, 32, 384)
-    added = torch.einsum("hc,hcm->hm", weights.z[0, :, 3], blocks)
-    y = added.sum(dim=0) + weights.b_O
-    top = sorted(added[5].abs().topk(6).indices.tolist())
-    said = texts(shown(view.svg))
-    for channel in top:
-        assert str(channel) in said
-        assert number(added[5, channel]) in said and number(y[channel]) in said
 
 
 def test_the_steps_of_every_merge():

@@ -35,6 +35,7 @@ TRY_TRAINED = (
 
 def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: Tensor) -> str:
     """One column a channel: the parts stacked, those below zero downwards, with their numbers below."""
+    parts = {name: values.round(decimals=2) for name, values in parts.items()}  # the same on every machine
     drawing = Drawing(title, height=330)
     column = 500 / len(channels)
     ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
@@ -51,7 +52,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
     for c, channel in enumerate(channels):
         x, up, down = 125 + column * c, 0.0, 0.0
         for head, (name, values) in enumerate(parts.items()):
-            value = round(values[c].item(), 2)  # as it is printed, the same on every machine
+            value = values[c].item()
             height = abs(value) * unit
             if value > 0:
                 drawing.hatched_box(x + 12, zero - up - height, column - 24, height, head)
