@@ -405,6 +405,9 @@ def guess(page):
     options.first.focus()
     page.tab.keyboard.press("Space")
     expect(options.first).to_be_checked()
+    page.tab.keyboard.press("ArrowDown")
+    expect(options.nth(1)).to_be_checked()
+    expect(options.first).not_to_be_checked()
     options.last.click()
     expect(options.last).to_be_checked()
     if page.path.stem.startswith("05"):

@@ -43,6 +43,7 @@ LIVE = """
 <img src="data:," alt="" hidden onerror="
   const instrument = this.closest('.mhalesson-instrument');
   const all = (css) => [...instrument.querySelectorAll(css)];
+  const name = 'mhalesson-' + Math.random();
   const set = (name, value) => (element) => element.setAttribute(name, value);
   const complete = () => {
     all('.mhalesson-caption .widget-html-content').forEach(set('aria-live', 'polite'));
@@ -50,6 +51,7 @@ LIVE = """
     for (const handle of all('.widget-slider [role=slider]'))
       set('aria-label', handle.closest('.widget-slider').querySelector('label').textContent)(handle);
     all('.widget-radio-box').forEach(set('role', 'radiogroup'));
+    all('.widget-radio-box input').forEach(set('name', name));
     all('b').slice(0, 1).forEach((asked) =>
       all('.widget-radio-box').forEach(set('aria-label', asked.textContent)));
   };

@@ -19,14 +19,15 @@ WIDTH = 4  # channels of z_cat and of y, on the desk
 
 TRY_THIS = (
     "Silence head 0. Which bars vanish, which only shrink? Then press “Worked example” to bring it back.",
-    "Set row 1, output 3 to 1. Whose report does output 3 hear now, and in which bars does that show?",
+    "Set 1 → 3 (row 1, output 3) to 1. Whose report does output 3 hear now? In which bars does that show?",
     "“Worked example”, then “Transpose”: where on this page have you seen this y? Now “Identity”, then "
     "“Transpose”: which W_O can be the wrong way round without anybody noticing?",
 )
 TRY_TRAINED = (
-    "Look at several heads of one layer. How long is the vector that each adds?",
-    "Compare the three lengths of all twelve together. Do the heads rather agree or cancel?",
-    "Find a channel where y has another sign than what this head adds.",
+    "The sentence is “{}” Look at several heads of one layer. How long is the vector that each adds?",
+    "All twelve together: if longer than at right angles, they rather agree; if shorter, they rather cancel. "
+    "Which is it in layer 0, and which in layer 5?",
+    "Find a channel where y has another sign than what this head adds. (If there is none, try another head.)",
 )
 
 
@@ -34,21 +35,21 @@ TRY_TRAINED = (
 
 
 def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: Tensor) -> str:
-    """One column a channel: the parts stacked, those below zero downwards, with their numbers below."""
+    """One column a channel: the parts stacked, those below zero downwards, y as a line; numbers below."""
     parts = {name: values.round(decimals=2) for name, values in parts.items()}  # the same on every machine
     drawing = Drawing(title, height=330)
     column = 500 / len(channels)
     ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
     downs = -torch.stack(list(parts.values())).clamp(max=0).sum(dim=0)
     end = _round_number_above(max(ups.max(), downs.max()).item())
-    zero, unit = (205, 190 / end) if downs.max() == 0 else (110, 95 / end)
-    for value in (end, 0.0) if downs.max() == 0 else (end, 0.0, -end):  # the scale
+    zero, unit = 110, 95 / end
+    for value in (end, 0.0, -end):  # the scale
         drawing.line(120, zero - value * unit, 630, zero - value * unit, colour=PALE)
         drawing.words(112, zero - value * unit + 5, number(value), anchor="end", size=12, colour=PALE)
     rows = {name: 236 + 20 * k for k, name in enumerate((*parts, "y"))}
     for name, line in rows.items():
         drawing.words(112, line, name, anchor="end", bold=name == "y")
-    drawing.words(112, 322, "output", anchor="end", colour=PALE)
+    drawing.words(112, 322, "channel of y", anchor="end", colour=PALE)
     for c, channel in enumerate(channels):
         x, up, down = 125 + column * c, 0.0, 0.0
         for head, (name, values) in enumerate(parts.items()):
@@ -60,17 +61,24 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
             elif value < 0:
                 drawing.hatched_box(x + 12, zero + down, column - 24, height, head)
                 down += height
-            drawing.words(x + column / 2, rows[name], number(value))
-        drawing.words(x + column / 2, rows["y"], number(y[c]), bold=True)
+            drawing.words(x + column / 2, rows[name], _two_decimals(value))
+        top = zero - round(y[c].item(), 2) * unit
+        drawing.line(x + 4, top, x + column - 4, top, width=3)
+        drawing.words(x + column / 2, rows["y"], _two_decimals(y[c].item()), bold=True)
         drawing.words(x + column / 2, 322, str(channel), colour=PALE)
     for head, name in enumerate(parts):
         drawing.hatched_box(8, rows[name] - 12, 16, 14, head)
+    drawing.line(8, rows["y"] - 5, 24, rows["y"] - 5, width=3)
     return drawing.svg()
+
+
+def _two_decimals(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # never minus zero
 
 
 def _round_number_above(value: float) -> float:
     """So that the scale stays while things move a little."""
-    return next(end for end in (1.0, 5.0, 20.0) if value <= end)
+    return next(end for end in (1.0, 3.0, 8.0, 20.0) if value <= end)
 
 
 # ------------------------------------------------------------------------------------------- the desk
@@ -109,7 +117,12 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
             raise ValueError(f"{name} holds numbers beyond {limit}; the desk goes from {-limit} to {limit}")
     knobs = {
         f"w{r}{c}": BoundedFloatText(
-            round(W_O[r, c].item(), 4), min=-1, max=1, step=0.1, description=f"{r} → {c}"
+            round(W_O[r, c].item(), 4),
+            min=-1,
+            max=1,
+            step=0.1,
+            description=f"{r} → {c}",
+            continuous_update=True,  # a number counts as it is typed
         )
         for r in range(WIDTH)
         for c in range(WIDTH)
@@ -170,9 +183,9 @@ def render_trained(trained: TrainedHeads, layer: int, head: int, token: int) -> 
     caption = (
         f"Layer {layer}, “{trained.tokens[0][token]}”: head {head} adds a vector of length "
         f"{lengths[head]:.2f}. All {len(added)}, laid end to end, would reach {lengths.sum():.2f}; each at a "
-        f"right angle to the others, {lengths.norm():.2f}; as they are, {added.sum(dim=0).norm():.2f} "
-        f"({y.norm():.2f} with the bias). The picture shows the six of {len(y)} channels on which head "
-        f"{head} adds most, by size."
+        f"right angle to the others, {lengths.norm():.2f}; as they are, {added.sum(dim=0).norm():.2f}. "
+        f"With the bias, y has {y.norm():.2f}. The picture shows, rounded, the six of {len(y)} channels on "
+        f"which head {head} adds most, up or down."
     )
     return View(TRAINED, _bars(TRAINED, top.tolist(), parts, y[top]), caption)
 
@@ -186,4 +199,5 @@ def trained_desk(trained: TrainedHeads) -> Instrument:
         head=IntSlider(description="head", max=h - 1),
         token=Dropdown(description="token", options=tokens, value=2),
     )
-    return Instrument(partial(render_trained, trained), controls, TRY_TRAINED)
+    steps = [step.format(trained.sentences[0]) for step in TRY_TRAINED]
+    return Instrument(partial(render_trained, trained), controls, steps)

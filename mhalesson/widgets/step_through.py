@@ -22,8 +22,8 @@ Call = tuple[str | int, ...]  # a method and what it is given: ("transpose", 1, 
 
 TRY_THIS = (
     "Go through the right merge. Which step moves numbers in memory, and which only change how it is read?",
-    "Leave out the transpose. Same shape, no error: whose report stands in the row of token 0 now?",
-    "Leave out .contiguous(). Which two strides would view have to make one?",
+    "Leave out the transpose, and step on. Same shape, no error: what do the rows of tokens 0 and 1 mix?",
+    "Leave out .contiguous(). Why can view not read the framed cells with one stride?",
 )
 
 
@@ -49,8 +49,8 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
             if "stride" not in str(error):
                 raise ValueError(f"{code} fails, and not for its strides: {error}") from None
             *_, head, channel = before.stride()
-            why = f"from channel to channel {channel} cell, but from head to head {head}"
-            why += f" instead of {channel * z.shape[-1]}"
+            why = f"from channel to channel {channel} cell, but from head to head {head}, not "
+            why += f"{z.shape[-1]} times {channel}"
             return [*stops, Stop(before, code, "error", why)]
         kinds = {step.kind for step in journey}
         if not kinds <= {"view", "copy"} or journey.result.numel() != z.numel():
@@ -98,57 +98,64 @@ def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
     caption = f"{start}{happened}. Shape {shape}, strides {strides}."
     if stop.tensor.dim() == 3:
-        row = [names[int(value)] for value in stop.tensor[0, 0].tolist()]
+        row = _row(stop, names)
         places = words(list(dict.fromkeys(f"head {name[1]} of token {name[3]}" for name in row)))
         caption += f" The row of token 0 reads {places}."
     return caption
 
 
-def _memory(tensor: Tensor) -> list[int]:
-    return [int(v) for v in tensor.as_strided((tensor.numel(),), (1,)).tolist()]
+def _row(stop: Stop, names: Sequence[str]) -> list[str]:
+    """What becomes the row of token 0, or would; nothing as long as no axes are joined."""
+    joined = stop.tensor.dim() == 3 or stop.kind == "error"
+    return [names[int(value)] for value in stop.tensor[0, 0].flatten().tolist()] if joined else []
 
 
 def _draw(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     stop, drawing = stops[step], Drawing(TITLE, height=340)
+    shape, strides, framed = tuple(stop.tensor.shape), stop.tensor.stride(), _row(stop, names)
     drawing.words(20, 24, stop.code, anchor="start", size=15, bold=True)
-    to_come = stops[-1].code.removeprefix(stop.code)
-    drawing.words(620, 24, f"to come: {to_come or 'nothing'}", anchor="end", size=13, colour=PALE)
-    shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
     if stop.kind == "error":
-        drawing.words(
-            20, 48, "an error: one stride is not enough (see below)", anchor="start", colour="#A00000"
-        )
+        what = f"still {stops[step - 1].code}"
+        drawing.words(620, 24, "an error: nothing was made", anchor="end", colour="#A00000")
     else:
-        drawing.words(20, 48, f"{stop.kind} · shape {shape} · strides {strides}", anchor="start")
+        what, to_come = stop.kind, stops[-1].code.removeprefix(stop.code) or "nothing"
+        drawing.words(620, 24, f"to come: {to_come}", anchor="end", size=13, colour=PALE)
+    drawing.words(20, 48, f"{what} · shape {shape} · strides {strides}", anchor="start")
     *boxes, rows, columns = shape
     for box, index in enumerate(product(*map(range, boxes))):
         left = 20 + box * (columns * CELL + 14)
+        inside = [[names[int(value)] for value in row] for row in stop.tensor[index].tolist()]
         for r, c in product(range(rows), range(columns)):
-            name = names[int(stop.tensor[(*index, r, c)])]
-            marked = len(shape) == 3 and r == 0
-            _cell(drawing, left + c * CELL, 70 + r * HIGH, name, thick=marked)
-        drawing.words(
-            left + columns * CELL / 2,
-            86 + rows * HIGH,
-            f"[{', '.join(map(str, index))}]",
-            size=12,
-            colour=PALE,
-        )
+            _cell(drawing, left + c * CELL, 70 + r * HIGH, inside[r][c], framed)
+        if label := _in_common([name for row in inside for name in row]):
+            drawing.words(left + columns * CELL / 2, 86 + rows * HIGH, label, size=12, colour=PALE)
     if stop.kind == "copy":
-        _strip(drawing, 198, "memory before", stops[step - 1].tensor, names)
-    _strip(drawing, 278, "new memory" if stop.kind == "copy" else "memory", stop.tensor, names)
+        _strip(drawing, 198, "memory before", stops[step - 1].tensor, names, framed)
+    _strip(drawing, 278, "new memory" if stop.kind == "copy" else "memory", stop.tensor, names, framed)
+    if framed:
+        drawing.words(620, 272, "thick frame: the row of token 0", anchor="end", size=12, colour=PALE)
     return drawing.svg()
 
 
-def _strip(drawing: Drawing, y: int, title: str, tensor: Tensor, names: Sequence[str]) -> None:
+def _in_common(names: Sequence[str]) -> str:
+    """ "head 1" if that is where all of them belong, or "token 2"."""
+    heads, tokens = ({name[place] for name in names} for place in (1, 3))
+    return ", ".join(
+        f"{what} {of.pop()}" for what, of in (("head", heads), ("token", tokens)) if len(of) == 1
+    )
+
+
+def _strip(
+    drawing: Drawing, y: int, title: str, tensor: Tensor, names: Sequence[str], framed: Sequence[str]
+) -> None:
     drawing.words(20, y - 6, title, anchor="start", size=13, bold=True)
-    for place, value in enumerate(_memory(tensor)):
-        _cell(drawing, 20 + place * CELL, y, names[value], thick=False)
+    for place, value in enumerate(tensor.as_strided((tensor.numel(),), (1,)).tolist()):  # as it lies there
+        _cell(drawing, 20 + place * CELL, y, names[int(value)], framed)
         drawing.words(20 + (place + 0.5) * CELL, y + HIGH + 15, str(place), size=12, colour=PALE)
 
 
-def _cell(drawing: Drawing, x: Pixels, y: Pixels, name: str, thick: bool) -> None:
-    drawing.box(x, y, CELL, HIGH, fill=TINTS[int(name[1])], line=2.5 if thick else 1.0)
+def _cell(drawing: Drawing, x: Pixels, y: Pixels, name: str, framed: Sequence[str]) -> None:
+    drawing.box(x, y, CELL, HIGH, fill=TINTS[int(name[1])], line=2.5 if name in framed else 1.0)
     drawing.words(x + CELL / 2, y + 18, name, size=13)
 
 

@@ -20,8 +20,8 @@ STEPS = range(-4, 5)  # how far head 0's report can be moved, in each channel
 TRY_THIS = (
     "Move head 0's report. Head 1 follows, so that the sum stays. Which bars leave their dashed outline?",
     "Let both heads share one half of W_O. y has four numbers, the sum has two. Does y see the move?",
-    "Now halves of their own, but y only two wide, as narrow as the sum. It sees the moves that the sum does "
-    "not. Why can there be others that it does not see?",
+    "Now halves of their own, but y only two wide, as narrow as the sum. It sees every move you can make "
+    "here. z_cat can move in four directions: why must y miss some of them?",
 )
 
 
@@ -69,10 +69,10 @@ def _draw(rows: Mapping[str, tuple[Tensor, Tensor]], highest: float) -> str:
             x = left + 52 * k
             if name == "side by side":
                 drawing.hatched_box(x, zero - max(now, 0) * unit, 40, abs(now) * unit, head=k // 2)
-                label = f"head {k // 2}"
+                label = f"h{k // 2} c{k % 2}"
             else:
                 drawing.box(x, zero - max(now, 0) * unit, 40, abs(now) * unit, fill=TINTS[3])
-                label = f"{k}"
+                label = f"c{k}"
             drawing.dashed_box(x - 4, zero - max(was, 0) * unit, 48, abs(was) * unit)
             drawing.words(x + 20, 285, f"{now + 0.0:.1f}".replace("-0.0", "0.0"))
             drawing.words(x + 20, 270, label, size=12, colour=PALE)
@@ -97,7 +97,7 @@ def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
         if W.shape[1] > 4:
             raise ValueError(f"ways[{name!r}] has {W.shape[1]} columns; there is room to draw up to 4")
     pair, ways = pair.detach(), {name: W.detach() for name, W in ways.items()}
-    moves = [IntSlider(description=f"move channel {c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
+    moves = [IntSlider(description=f"move head 0: c{c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
     way = Dropdown(description="W_O", options=list(ways))
     controls = dict(move_0=moves[0], move_1=moves[1], way=way)
     return Instrument(partial(render, pair, ways), controls, TRY_THIS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from math import floor, log10
 
 from ipywidgets import Dropdown, FloatSlider
 
@@ -15,9 +16,9 @@ WAYS = ("loop", "batched", "fused")
 
 TRY_THIS = (
     "T = 1, 12 heads: how much of the loop's time in the model is overhead? Take it to 0: what is the ratio?",
-    "Back to the measured {:.1f} µs. From which T on does the model say that the loop costs less than a "
-    "tenth more? What does the recording say there, and at T = 512?",
-    "T = 512, 96 heads, and any overhead: does the loop lose? Compare with what was recorded.",
+    "Back to this run's own {:.1f} µs. From which T on does the model say that the loop costs less than a "
+    "tenth more? What was recorded there, and at T = 512: do the lines of loop and batched overlap?",
+    "T = 512, 96 heads, and any overhead: which costs more? Compare with what was recorded.",
 )
 
 
@@ -40,45 +41,56 @@ def render(runs: Mapping[str, dict], run: str, T: int, h: int, overhead: int | f
     """`overhead` is in microseconds a launch; a view's is in proportion to it, as measured in that run."""
     if (T, h) not in _points(runs[run]):
         return _not_measured(T, h)
-    parts = _parts(runs[run], T, h, overhead / 1e6)
-    recorded = {name: _points(runs[run])[T, h]["seconds"][name] for name in WAYS}
-    return View(TITLE, _draw(parts, recorded), _caption(run, T, h, overhead, parts, recorded))
+    point, parts = _points(runs[run])[T, h], _parts(runs[run], T, h, overhead / 1e6)
+    # One scale for a point, so that what was recorded stays where it is while the overhead is turned.
+    longest = max(map(sum, _parts(runs[run], T, h, _most(runs) / 1e6).values()))
+    picture = _draw(parts, point["seconds"], max(longest, *(point["seconds"][name][2] for name in WAYS)))
+    return View(TITLE, picture, _caption(run, point, overhead, parts))
+
+
+def _most(runs: Mapping[str, dict]) -> int | float:
+    """Where the slider ends, in microseconds: at several times what was measured."""
+    return max(10, *(round(2e6 * run["cost_model"]["launch"]) for run in runs.values()))
 
 
 def _not_measured(T: int, h: int) -> View:
-    drawing = Drawing(TITLE, height=230)
+    drawing = Drawing(TITLE, height=254)
     text = f"T = {T}, h = {h} was skipped when the run was recorded."
     drawing.words(20, 40, text, anchor="start")
     return View(TITLE, drawing.svg(), text)
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+    milliseconds = 1000 * seconds  # with three digits, more or less
+    return f"{milliseconds:.{2 if milliseconds < 10 else 1 if milliseconds < 100 else 0}f} ms"
 
 
-def _caption(
-    run: str,
-    T: int,
-    h: int,
-    overhead: int | float,
-    parts: Mapping[str, tuple[float, float]],
-    recorded: Mapping[str, list[float]],
-) -> str:
-    said = [
-        f"{name} {_milliseconds(sum(parts[name]))} ({percent(parts[name][0] / sum(parts[name]))} overhead)"
-        for name in WAYS
-    ]
+def _caption(run: str, point: dict, overhead: int | float, parts: Mapping[str, tuple[float, float]]) -> str:
+    said = []
+    for name in WAYS:
+        launches, views = point["operations"][name]
+        share = percent(parts[name][0] / sum(parts[name]))
+        counts = f"{launches} launches and {views} views are {share}"
+        said.append(f"{name} {_milliseconds(sum(parts[name]))} ({counts})")
     loop, batched = (sum(parts[name]) for name in ("loop", "batched"))
-    measured = recorded["loop"][1] / recorded["batched"][1]
+    recorded = point["seconds"]["loop"][1] / point["seconds"]["batched"][1]
     return (
-        f"A whole layer, T = {T}, h = {h}, {overhead:.1f} µs a launch. The model says {words(said)}; "
-        f"loop / batched is {loop / batched:.2f}. Recorded ({run}): {measured:.2f}."
+        f"A whole layer, T = {point['T']}, h = {point['h']}, {overhead:.1f} µs a launch. The model says "
+        f"{words(said)}; loop / batched is {loop / batched:.2f}. Recorded loop / batched ({run}): "
+        f"{recorded:.2f}."
     )
 
 
-def _draw(parts: Mapping[str, tuple[float, float]], recorded: Mapping[str, list[float]]) -> str:
-    drawing = Drawing(TITLE, height=230)
-    unit = 330 / max(*(sum(pair) for pair in parts.values()), *(times[2] for times in recorded.values()))
+def _draw(
+    parts: Mapping[str, tuple[float, float]], recorded: Mapping[str, list[float]], longest: float
+) -> str:
+    """Bars from the model and recorded medians, on a scale of seconds that reaches to `longest`."""
+    drawing, unit = Drawing(TITLE, height=254), 330 / longest
+    tick = _round_number_below(longest)
+    for seconds in (0, tick / 2, tick):
+        x = 82 + unit * seconds
+        drawing.line(x, 14, x, 190, colour=PALE)
+        drawing.words(x, 206, f"{1000 * seconds:g} ms", size=12, colour=PALE)
     for row, name in enumerate(WAYS):
         y, (overhead, work) = 20 + 58 * row, parts[name]
         drawing.words(74, y + 21, name, anchor="end", bold=True)
@@ -90,13 +102,19 @@ def _draw(parts: Mapping[str, tuple[float, float]], recorded: Mapping[str, list[
         model, measured = _milliseconds(overhead + work), _milliseconds(recorded[name][1])
         drawing.words(430, y + 14, f"model {model}", anchor="start")
         drawing.words(430, y + 34, f"recorded {measured}", anchor="start", colour=PALE)
-    drawing.hatched_box(82, 204, 16, 14, head=1)
-    drawing.words(104, 216, "overhead", anchor="start", size=13)
-    drawing.box(190, 204, 16, 14, fill=TINTS[0])
-    drawing.words(212, 216, "work", anchor="start", size=13)
-    drawing.diamond(278, 211, 6)
-    drawing.words(292, 216, "recorded: median, middle half", anchor="start", size=13)
+    drawing.hatched_box(82, 228, 16, 14, head=1)
+    drawing.words(104, 240, "overhead", anchor="start", size=13)
+    drawing.box(190, 228, 16, 14, fill=TINTS[0])
+    drawing.words(212, 240, "work", anchor="start", size=13)
+    drawing.diamond(278, 235, 6)
+    drawing.words(292, 240, "recorded: median, line over the middle half", anchor="start", size=13)
     return drawing.svg()
+
+
+def _round_number_below(value: float) -> float:
+    """1, 2 or 5, times a power of ten."""
+    power = 10.0 ** floor(log10(value))
+    return max(step * power for step in (1, 2, 5) if step * power <= value)
 
 
 def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
@@ -119,7 +137,7 @@ def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     T = Dropdown(description="tokens T", options=tokens)
     h = Dropdown(description="heads h", options=heads, value=12 if 12 in heads else heads[0])
     overhead = FloatSlider(
-        launch(run.value), max=20, step=0.2, description="overhead, µs", readout_format=".1f"
+        launch(run.value), max=_most(runs), step=0.2, description="overhead, µs", readout_format=".1f"
     )
     steps = [step.format(overhead.value) for step in TRY_THIS]
     run.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")

@@ -19,7 +19,8 @@ ROWS, ROW = 12, 26  # at most so many boxes in a column, and the height of one
 TRY_THIS = (
     "At 0 % of W_O, each head reaches its own slice alone. Go to 10 %: how many channels does it reach now?",
     "Go on to 100 %, for several heads. How much of a head's squared reach is left in its own slice?",
-    "Stay at 100 % and choose a layer of MiniLM, a small trained model. Do its heads prefer their own slice?",
+    "Stay at 100 % and choose a layer of MiniLM, a small trained model. Go through its heads: how many reach "
+    "their own slice most?",
 )
 
 
@@ -42,12 +43,14 @@ def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix:
 
 def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
     reached = int((share > 0).sum())
-    what, whose = ("slices", "slice") if len(own) == 1 else ("channels", "channels")
+    what, whose = ("slice", "slice") if len(own) == 1 else ("channel", "channels")
     kept = percent(share[list(own)].sum().item())
+    best = (share >= (1 - 1e-6) * share.max()).nonzero().flatten().tolist()
+    most = f", most of all {what} {words(best)}" if reached else ""
     return (
-        f"{layer}, {mix} % of W_O: head {head} reaches {reached} of {len(share)} output {what}. "
-        f"Its own slice, {whose} {words(own)}, gets {kept} of its squared reach "
-        f"({percent(len(own) / len(share))} if all {what} got the same)."
+        f"{layer}, {mix} % W_O and {100 - mix} % identity: head {head} reaches {reached} of {len(share)} "
+        f"output {what}s{most}. Its own slice, {whose} {words(own)}, gets {kept} of its squared reach "
+        f"({percent(len(own) / len(share))} if all {what}s got the same)."
     )
 
 
@@ -68,13 +71,13 @@ def _draw(h: int, head: int, share: Tensor, own: range, channels: int) -> str:
             drawing.line(120, middle(head, h), 300, y, colour=COLOURS[head % len(COLOURS)], width=thickness)
         drawing.box(300, y - 11, 100, 22, line=2.5 if j in own else 1.0)
         drawing.words(350, y + 5, f"{what} {j}", bold=j in own)
-        drawing.box(420, y - 8, 130 * part, 16, fill=TINTS[head % len(TINTS)])
+        drawing.box(420, y - 8, max(130 * part, 0.5 if part > 0 else 0.0), 16, fill=TINTS[head % len(TINTS)])
         drawing.words(428 + 130 * part, y + 5, percent(part), anchor="start", size=13)
     for i in range(h):
         y = middle(i, h)
         drawing.box(20, y - 11, 100, 22, fill=TINTS[i % len(TINTS)] if i == head else "white")
         drawing.words(70, y + 5, f"head {i}", bold=i == head)
-    drawing.words(350, ROW * (ROWS + 2) - 8, "thick frame: its own", size=12, colour=PALE)
+    drawing.words(350, ROW * (ROWS + 2) - 8, "thick frame: its own slice", size=12, colour=PALE)
     return drawing.svg()
 
 
@@ -84,8 +87,8 @@ def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
     `layers` maps a name to W_O (h·d_v, h·d_v), as in the maths, and the number of its heads, at most 12.
     Raises ValueError for any other.
 
-    >>> who_reaches_whom({"two heads": (torch.ones(4, 4), 2)}).view.caption[:66]
-    'two heads, 0 % of W_O: head 0 reaches 2 of 4 output channels. Its '
+    >>> who_reaches_whom({"two heads": (torch.ones(4, 4), 2)}).view.caption[:67]
+    'two heads, 0 % W_O and 100 % identity: head 0 reaches 2 of 4 output'
     """
     if not layers:
         raise ValueError(f"{layers=} should name at least one layer")
