@@ -327,6 +327,9 @@ def test_a_page_in_the_browser(path, tab, lab):
         static_state(page)
         page.run_all()
         expect(folded).to_have_count(0)  # answers open when they are run
+        expect(tab.locator(".jp-RenderedMarkdown img").filter(visible=True)).to_have_count(
+            0
+        )  # nor the static
         for cell, live in instruments(page):
             drive(live, cell)
         guess(page)

@@ -382,6 +382,7 @@ def test_the_steps_of_every_merge():
         order = [NAMES[int(v)] for v in tensor.flatten().tolist()]
         memory = [NAMES[int(v)] for v in (merge_heads(Z) if step > 1 else Z).flatten().tolist()]
         assert drawn == order + (NAMES + memory if step == 2 else memory)
+    assert "z: z as it lies in memory, head by head." in render(merge="right", step=0).caption
     assert "a copy, so 12 numbers stand in new memory" in render(merge="right", step=2).caption
     assert render(merge="right", step=3).caption.endswith(
         "The row of token 0 reads head 0 of token 0 and head 1 of token 0."
@@ -394,6 +395,7 @@ def test_the_steps_of_every_merge():
         "an error" in error.caption
         and "from channel to channel 1 cell, but from head to head 6, not 2 times 1" in error.caption
     )
+    assert error.caption.endswith("Nothing was made.")
     with pytest.raises(RuntimeError):
         Z.transpose(1, 2).view(1, 3, 4)
     assert "still z.transpose(1, 2) · shape (1, 3, 2, 2) · strides (12, 2, 6, 1)" in texts(shown(error.svg))
@@ -583,6 +585,8 @@ def test_a_desk_names_its_parts(name):
     assert elements["line"][-1].get("y1") == str(round(names[-2][0] - 5))  # the line of y, in the legend
     scale = [float(text) for y, x, text in placed(elements, **{"font-size": "12"})]
     assert scale == [scale[0], 0, -scale[0]]
+    grid = [float(e.get("y1")) for e in elements["line"] if e.get("stroke") == PALE]
+    assert grid == [y - 5 for y, _, _ in placed(elements, **{"font-size": "12"})] == [15, 110, 205]
 
 
 def test_knobs_and_sliders_of_the_desk_say_which_they_are():
@@ -590,12 +594,18 @@ def test_knobs_and_sliders_of_the_desk_say_which_they_are():
     for r, c in product(range(4), range(4)):
         assert instrument.controls[f"w{r}{c}"].description == f"{r} → {c}"
         assert instrument.controls[f"z{r}"].description == f"head {r // 2}: z_cat {r}"
+    assert any(
+        "Rows 0 and 1 are head 0's" in getattr(w, "value", "")
+        for w in widgets_in(instrument.box)
+        if isinstance(w, ipywidgets.HTML)
+    )
     (knobs,) = (w for w in widgets_in(instrument.box) if isinstance(w, ipywidgets.GridBox))
     assert [k.description for k in knobs.children] == [f"{r} → {c}" for r in range(4) for c in range(4)]
     for head in range(2):
-        press(instrument, "Worked example")
+        for r in range(4):
+            instrument.controls[f"z{r}"].value = r + 0.5
         press(instrument, f"Silence head {head}")
-        left = [0 if r // 2 == head else r + 1 for r in range(4)]
+        left = [0 if r // 2 == head else r + 0.5 for r in range(4)]
         assert [instrument.values()[f"z{r}"] for r in range(4)] == left
 
 
@@ -780,6 +790,19 @@ def test_words_of_a_picture_are_escaped_and_its_numbers_short():
     assert ET.fromstring(drawing.svg()).get("aria-label") == "a < b"
 
 
+def test_heads_of_other_tints_have_other_hatches_and_all_lies_on_white():
+    drawing = Drawing("t", 10)
+    for head in range(len(TINTS)):
+        drawing.hatched_box(1, 1, 5, 5, head)
+    drawing.diamond(5, 5, 2)
+    elements = shown(drawing.svg())
+    lines = [(p[0].get("d"), float(p[0].get("stroke-opacity"))) for p in elements["pattern"]]
+    assert len({d for d, _ in lines}) == len(TINTS) - 1 and min(opacity for _, opacity in lines) >= 0.5
+    assert elements["polygon"][0].get("fill") == "#111111"
+    assert "background: white" in ET.fromstring(drawing.svg()).get("style")
+    assert attributes(elements["rect"][:1], "width", "height", "fill") == [(str(WIDTH), "10", "white")]
+
+
 # ------------------------------------------------------------------------------------- the guess
 
 
@@ -790,6 +813,7 @@ def test_a_guess_is_kept_while_the_kernel_lives(monkeypatch):
     assert f"{first}" == "1 at both"
     assert str(Guess("How many?", "12 at both", "1 at both")) == "1 at both"  # the cell ran again
     assert str(Guess("How long?", "12 at both", "1 at both")) == "none yet"
+    assert "mhalesson-instrument" in first.box._dom_classes
     asked, _, script = Guess("1 < 2?", "yes", "no").box.children
     assert "1 &lt; 2?" in asked.value and script.value == LIVE
     live, static = displayed(first, monkeypatch)
