@@ -34,7 +34,7 @@ test: .venv/installed ## unit tests and doctests, then every output of every not
 	$(PYTEST)
 	$(NBVAL)
 
-test-all: test lint wild variants mutants ## all that .ci/run checks
+test-all: test lint wild browser variants mutants ## all that .ci/run checks
 
 lint: .venv/installed ## ruff, for code and notebooks
 	$(BIN)/python -m ruff check

@@ -42,6 +42,7 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / ".browser"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 MOVES, PRESSES = 10, 20
+expect.set_options(timeout=20_000)  # milliseconds, as long as a busy machine may take
 each_page = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem[:2])
 
 # What the pages hand to their instruments, by the id of the cell.
@@ -94,6 +95,7 @@ def lab(tmp_path_factory):
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     command += ["--LabApp.expose_app_in_browser=True"]  # for the menu entries that a test cannot click
+    command += ["--KernelManager.shutdown_wait_time=0.2"]  # nothing here depends on how a kernel ends
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     log = (home / "log.txt").open("w")
     server = subprocess.Popen(command, cwd=home / "notebooks", env=environment, stdout=log, stderr=log)
@@ -120,7 +122,7 @@ class Lab:
 
 # Where nobody looks and nothing moves, Chromium draws no frames, and JupyterLab waits for the pauses between
 # frames to put in the cells: half a minute a page. On a screen there are always frames.
-FRAMES = "const frame = () => requestAnimationFrame(frame); frame();"
+FRAMES = "setInterval(() => requestAnimationFrame(() => {}), 40);"
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +177,8 @@ class Notebook:
         self.tab.get_by_role("menuitem", name="Run", exact=True).click()
         self.tab.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         count = sum(cell.cell_type == "code" for cell in self.stored().cells)
-        last = self.tab.locator(".jp-CodeCell .jp-InputPrompt").last
-        expect(last).to_have_text(f"[{count}]:", timeout=180_000)
+        last = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].at(-1).textContent"
+        self.tab.wait_for_function(f"{last} === '[{count}]:'", polling=100, timeout=180_000)
         self.idle()
 
     def stored(self):
@@ -202,7 +204,7 @@ def opened(tab, lab, path):
         notebook.close()
 
 
-def eventually(seconds=5):
+def eventually(seconds=20):
     """A browser and a kernel need a moment."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
