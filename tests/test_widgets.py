@@ -362,10 +362,10 @@ def test_the_trained_desk_over_its_grid():
         parts = np.stack([added[head], added.sum(axis=0) - added[head], b])[:, top]
         elements = shown(view.svg)
         bars_stand_on_each_other(elements, parts, off=0.01)
-        said = [float(text) for text in texts(elements) if re.fullmatch(r"-?\d+(\.\d+)?", text)]
-        columns = np.reshape(said[3:], (6, 5))  # after the scale: three parts, y, the channel
-        assert np.allclose(columns[:, :4].T, np.vstack([parts, parts.sum(axis=0)]), atol=0.0051)
-        assert columns[:, 4].tolist() == top.tolist() and not {"-0.00", "-0"} & set(texts(elements))
+        said = [float(text) for text in read(elements) if re.fullmatch(r"-?\d+(\.\d+)?", text)]
+        rows = np.reshape(said[3:], (5, 6))  # after the scale: three parts, y, and which channel it is
+        assert np.allclose(rows[:4], np.vstack([parts, parts.sum(axis=0)]), atol=0.0051)
+        assert rows[4].tolist() == top.tolist() and not {"-0.00", "-0"} & set(texts(elements))
         sizes.add(size_of(view.svg))
     assert len(sizes) == 1
 

@@ -36,47 +36,44 @@ TRY_TRAINED = (
 
 def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: Tensor) -> str:
     """One column a channel: the parts stacked, those below zero downwards, y as a line; numbers below."""
-    parts = {name: values.round(decimals=2) for name, values in parts.items()}  # the same on every machine
+    # What is drawn is what is printed, and that is the same on every machine.
+    rows = {name: [round(value, 2) + 0.0 for value in t.tolist()] for name, t in (parts | {"y": y}).items()}
+    columns = list(zip(*rows.values(), strict=True))
     drawing = Drawing(title, height=330)
-    column = 500 / len(channels)
-    ups = torch.stack(list(parts.values())).clamp(min=0).sum(dim=0)
-    downs = -torch.stack(list(parts.values())).clamp(max=0).sum(dim=0)
-    end = _round_number_above(max(ups.max(), downs.max()).item())
+    wide = 500 / len(columns)
+    ups = (sum(value for value in values if value > 0) for *values, _ in columns)
+    downs = (-sum(value for value in values if value < 0) for *values, _ in columns)
+    end = _round_number_above(round(max(*ups, *downs), 2))
     zero, unit = 110, 95 / end
     for value in (end, 0.0, -end):  # the scale
         drawing.line(120, zero - value * unit, 630, zero - value * unit, colour=PALE)
         drawing.words(112, zero - value * unit + 5, number(value), anchor="end", size=12, colour=PALE)
-    rows = {name: 236 + 20 * k for k, name in enumerate((*parts, "y"))}
-    for name, line in rows.items():
-        drawing.words(112, line, name, anchor="end", bold=name == "y")
-    drawing.words(112, 322, "channel of y", anchor="end", colour=PALE)
-    for c, channel in enumerate(channels):
-        x, up, down = 125 + column * c, 0.0, 0.0
-        for head, (name, values) in enumerate(parts.items()):
-            value = values[c].item()
+    for c, (channel, (*values, total)) in enumerate(zip(channels, columns, strict=True)):
+        x, up, down = 125 + wide * c, 0.0, 0.0
+        for part, value in enumerate(values):
             height = abs(value) * unit
             if value > 0:
-                drawing.hatched_box(x + 12, zero - up - height, column - 24, height, head)
+                drawing.hatched_box(x + 12, zero - up - height, wide - 24, height, part)
                 up += height
             elif value < 0:
-                drawing.hatched_box(x + 12, zero + down, column - 24, height, head)
+                drawing.hatched_box(x + 12, zero + down, wide - 24, height, part)
                 down += height
-            drawing.words(x + column / 2, rows[name], _two_decimals(value))
-        top = zero - round(y[c].item(), 2) * unit
-        drawing.line(x + 4, top, x + column - 4, top, width=3)
-        drawing.words(x + column / 2, rows["y"], _two_decimals(y[c].item()), bold=True)
-        drawing.words(x + column / 2, 322, str(channel), colour=PALE)
-    for head, name in enumerate(parts):
-        drawing.hatched_box(8, rows[name] - 12, 16, 14, head)
-    drawing.line(8, rows["y"] - 5, 24, rows["y"] - 5, width=3)
+        drawing.line(x + 4, zero - total * unit, x + wide - 4, zero - total * unit, width=3)
+        drawing.words(x + wide / 2, 322, str(channel), colour=PALE)
+    drawing.words(112, 322, "channel of y", anchor="end", colour=PALE)
+    for row, (name, values) in enumerate(rows.items()):
+        y_of_row, bold = 236 + 20 * row, name == "y"
+        drawing.words(112, y_of_row, name, anchor="end", bold=bold)
+        for c, value in enumerate(values):
+            drawing.words(125 + wide * (c + 0.5), y_of_row, f"{value:.2f}", bold=bold)
+        if bold:
+            drawing.line(8, y_of_row - 5, 24, y_of_row - 5, width=3)
+        else:
+            drawing.hatched_box(8, y_of_row - 12, 16, 14, row)
     return drawing.svg()
 
 
-def _two_decimals(value: float) -> str:
-    return f"{round(value, 2) + 0.0:.2f}"  # never minus zero
-
-
-def _round_number_above(value: float) -> float:
+def _round_number_above(value: int | float) -> float:
     """So that the scale stays while things move a little."""
     return next(end for end in (1.0, 3.0, 8.0, 20.0) if value <= end)
 
