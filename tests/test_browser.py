@@ -157,6 +157,7 @@ class Notebook:
     def open(self):
         self.command("docmanager:open", path=self.path.name)
         expect(self.tab.locator(".jp-Cell")).to_have_count(len(self.stored().cells), timeout=60_000)
+        self.tab.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready")  # a kernel is there
         self.idle()
 
     def close(self):
