@@ -151,7 +151,8 @@ def test_who_reaches_whom_counts_and_shares_as_the_matrix_says():
             assert view.caption == (
                 f"{layer}, {mix} % W_O and {100 - mix} % identity: head {head} reaches {(squares > 0).sum()} "
                 f"of {len(squares)} output {'channels' if layer == 'toy' else 'slices'}, most of all "
-                f"{'channel' if layer == 'toy' else 'slice'} {words(best)}. Its own slice, "
+                f"{'channel' if layer == 'toy' else 'slice'}{'s' if len(best) > 1 else ''} {words(best)}. "
+                "Its own slice, "
                 f"{'channels' if layer == 'toy' else 'slice'} {words(own)}, gets {percent(share[own].sum())} "
                 f"of its squared reach ({'25 % if all channels' if layer == 'toy' else '8 % if all slices'} "
                 "got the same)."

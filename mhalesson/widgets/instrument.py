@@ -22,7 +22,9 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 # A script in an HTML widget does not run; the handler of an image that cannot be loaded does.
 LIVE = """
 <style>
-.jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child { display: none; }
+.jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child:has(.jp-RenderedMarkdown) {
+  display: none;
+}
 .mhalesson-instrument .mhalesson-picture { overflow-x: auto; }
 .mhalesson-instrument svg { min-width: 480px; }
 .mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; }
@@ -41,9 +43,11 @@ LIVE = """
 .mhalesson-desk .widget-label { width: 45px; }
 </style>
 <img src="data:," alt="" hidden onerror="
-  const instrument = this.closest('.mhalesson-instrument');
+  const start = (image) => {
+  const instrument = image.closest('.mhalesson-instrument');
+  if (!instrument) return setTimeout(start, 50, image);  // after a reload, not in the page yet
   const all = (css) => [...instrument.querySelectorAll(css)];
-  const name = 'mhalesson-' + Math.random();
+  const group = 'mhalesson-' + Math.random();
   const set = (name, value) => (element) => element.setAttribute(name, value);
   const complete = () => {
     all('.mhalesson-caption .widget-html-content').forEach(set('aria-live', 'polite'));
@@ -51,12 +55,14 @@ LIVE = """
     for (const handle of all('.widget-slider [role=slider]'))
       set('aria-label', handle.closest('.widget-slider').querySelector('label').textContent)(handle);
     all('.widget-radio-box').forEach(set('role', 'radiogroup'));
-    all('.widget-radio-box input').forEach(set('name', name));
+    all('.widget-radio-box input').forEach(set('name', group));
     all('b').slice(0, 1).forEach((asked) =>
       all('.widget-radio-box').forEach(set('aria-label', asked.textContent)));
   };
   new MutationObserver(complete).observe(instrument, {childList: true, subtree: true});
   complete();
+  };
+  start(this);
 ">
 """
 

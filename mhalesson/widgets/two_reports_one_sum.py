@@ -55,7 +55,8 @@ def _highest(pair: Tensor, ways: Mapping[str, Tensor]) -> float:
     """The longest bar that there can be, so that the scale stays as it is while things move."""
     corners = [torch.tensor([a, b]) for a, b in product((STEPS[0], STEPS[-1]), repeat=2)]
     reports = torch.stack([torch.stack([pair[0] + step, pair[1] - step]).flatten() for step in corners])
-    return max(tensor.abs().max().item() for tensor in (reports, *(reports @ W for W in ways.values())))
+    shown = (pair.sum(dim=0), reports, *(reports @ W for W in ways.values()))
+    return max(tensor.abs().max().item() for tensor in shown)
 
 
 def _draw(rows: Mapping[str, tuple[Tensor, Tensor]], highest: float) -> str:

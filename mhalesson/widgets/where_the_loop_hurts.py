@@ -16,8 +16,9 @@ WAYS = ("loop", "batched", "fused")
 
 TRY_THIS = (
     "T = 1, 12 heads: how much of the loop's time in the model is overhead? Take it to 0: what is the ratio?",
-    "Back to this run's own {:.1f} µs. From which T on does the model say that the loop costs less than a "
-    "tenth more? What was recorded there, and at T = 512: do the lines of loop and batched overlap?",
+    "Back to the overhead that the slider started with. From which T on does the model say that the loop "
+    "costs less than a tenth more? What was recorded there, and at T = 512: do the lines of loop and batched "
+    "overlap?",
     "T = 512, 96 heads, and any overhead: which costs more? Compare with what was recorded.",
 )
 
@@ -139,6 +140,5 @@ def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     overhead = FloatSlider(
         launch(run.value), max=_most(runs), step=0.2, description="overhead, µs", readout_format=".1f"
     )
-    steps = [step.format(overhead.value) for step in TRY_THIS]
     run.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")
-    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), steps)
+    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), TRY_THIS)

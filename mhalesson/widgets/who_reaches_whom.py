@@ -38,18 +38,21 @@ def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix:
     squares = rows_of_head.double().square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
     share = squares / squares.sum().clamp(min=1e-30)  # a head whose rows are all zero reaches nothing
     own = range(head * count // h, (head + 1) * count // h)
-    return View(TITLE, _draw(h, head, share, own, width // count), _caption(layer, head, mix, share, own))
+    channels = width // count  # of one box
+    caption = _caption(layer, head, mix, share, own, channels)
+    return View(TITLE, _draw(h, head, share, own, channels), caption)
 
 
-def _caption(layer: str, head: int, mix: int, share: Tensor, own: range) -> str:
+def _caption(layer: str, head: int, mix: int, share: Tensor, own: range, channels: int) -> str:
     reached = int((share > 0).sum())
-    what, whose = ("slice", "slice") if len(own) == 1 else ("channel", "channels")
+    what = "channel" if channels == 1 else "slice"
     kept = percent(share[list(own)].sum().item())
     best = (share >= (1 - 1e-6) * share.max()).nonzero().flatten().tolist()
-    most = f", most of all {what} {words(best)}" if reached else ""
+    most = f", most of all {what}{'s' * (len(best) > 1)} {words(best)}" if reached else ""
+    whose = f"{what}{'s' * (len(own) > 1)} {words(own)}"
     return (
         f"{layer}, {mix} % W_O and {100 - mix} % identity: head {head} reaches {reached} of {len(share)} "
-        f"output {what}s{most}. Its own slice, {whose} {words(own)}, gets {kept} of its squared reach "
+        f"output {what}s{most}. Its own slice, {whose}, gets {kept} of its squared reach "
         f"({percent(len(own) / len(share))} if all {what}s got the same)."
     )
 
