@@ -352,6 +352,21 @@ def test_a_page_in_the_browser(path, tab, lab):
     nothing_went_wrong(page)
 
 
+def test_an_instrument_survives_a_reload(tab, lab):
+    """The page in the browser is new, the kernel is not: the widgets come back, with all that was added."""
+    with opened(tab, lab, NOTEBOOKS[1]) as page:
+        page.run_all()
+        page.command("docmanager:save")
+        tab.reload()
+        expect(tab.locator(".jp-Cell").first).to_be_visible(timeout=60_000)
+        for _, live in instruments(page):
+            live.by_key("head", "ArrowUp")
+            expect(live.caption).to_have_attribute("aria-live", "polite")
+            expect(live.handles["head"]).to_have_attribute("data-lm-suppress-shortcuts", "true")
+        expect(tab.locator(".mhalesson-instrument .widget-radio-box")).to_have_attribute("role", "radiogroup")
+    assert tab.errors == []
+
+
 def instruments(page):
     """Those of a page that has run, by the ids of their cells, one after the other in view."""
     for n, cell in enumerate(ON_PAGE[page.path.stem]):
