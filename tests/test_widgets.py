@@ -216,6 +216,32 @@ def test_two_reports_keep_their_sum_and_the_caption_counts_what_moved():
     assert len(sizes) == 1
 
 
+@pytest.mark.parametrize("size", [100.0, -100.0])
+def test_two_reports_have_room_for_their_sum(size):
+    shown(two_reports_one_sum(torch.full((2, 2), size), {"nothing": torch.zeros(4, 2)}).view.svg)
+
+
+def test_sliders_of_two_reports_move_the_channel_that_they_name():
+    instrument = MAKE["two_reports_one_sum"]()
+    assert [instrument.controls[f"move_{c}"].description for c in (0, 1)] == [
+        "move head 0: c0",
+        "move head 0: c1",
+    ]
+
+
+def test_an_instrument_keeps_what_it_was_given():
+    pair, z, W = PAIR.clone(), Z.clone(), TOY.clone()
+    made = [
+        two_reports_one_sum(pair, WAYS),
+        step_through(z, NAMES, MERGES),
+        who_reaches_whom({"toy": (W, 4)}),
+    ]
+    before = [instrument.render(**instrument.values()) for instrument in made]
+    for tensor in (pair, z, W):
+        tensor.zero_()
+    assert [instrument.render(**instrument.values()) for instrument in made] == before
+
+
 def test_what_two_reports_is_there_to_show():
     render = MAKE["two_reports_one_sum"]().render
     assert "in y (own) 4 of 4" in render(way="own", move_0=2, move_1=1).caption
@@ -400,6 +426,7 @@ def test_the_steps_of_every_merge():
     with pytest.raises(RuntimeError):
         Z.transpose(1, 2).view(1, 3, 4)
     assert "still z.transpose(1, 2) · shape (1, 3, 2, 2) · strides (12, 2, 6, 1)" in texts(shown(error.svg))
+    assert "an error: nothing was made" in texts(shown(error.svg))
 
 
 # Which cells are framed, by where they lie: in the boxes, row after row, and in memory.
@@ -460,6 +487,7 @@ def test_the_loop_over_its_grid(run):
             elements = shown(view.svg)
             sizes.add(size_of(view.svg))
             if "seconds" not in point:
+                assert texts(elements) == [view.caption]
                 assert view.caption == f"T = {T}, h = {h} was skipped when the run was recorded."
                 continue
             total, shares = {}, {}
@@ -586,6 +614,8 @@ def test_a_desk_names_its_parts(name):
     assert elements["line"][-1].get("y1") == str(round(names[-2][0] - 5))  # the line of y, in the legend
     scale = [float(text) for y, x, text in placed(elements, **{"font-size": "12"})]
     assert scale == [scale[0], 0, -scale[0]]
+    if name == "trained_desk":
+        assert f"The sentence is “{TRAINED.sentences[0]}”" in instrument.box.children[0].value
     grid = [float(e.get("y1")) for e in elements["line"] if e.get("stroke") == PALE]
     assert grid == [y - 5 for y, _, _ in placed(elements, **{"font-size": "12"})] == [15, 110, 205]
 
@@ -621,10 +651,26 @@ def test_a_step_colours_cells_by_head_and_numbers_the_memory():
         "copy · shape (1, 3, 2, 2) · strides (12, 4, 2, 1)",
     ]
     assert read(elements, **{"font-weight": "bold", "font-size": "13"}) == ["memory before", "new memory"]
+    where = [(x - 25, y - 18) for y, x, text in placed(elements, y="88") if re.fullmatch(r"h\dt\dc\d", text)]
+    assert where == [(20 + 114 * box + 50 * c, 70) for box in range(3) for c in range(2)]  # row after row
+    assert [text for y, _, text in placed(elements) if y == 88] == [
+        f"h0t{t}c{c}" for t in range(3) for c in (0, 1)
+    ]
     for y in (198, 278):
         strip = boxes(elements, y=str(y))
         numbers = [(x, text) for below, x, text in placed(elements) if below == y + 41]
         assert numbers == [(x + 25, str(k)) for k, x in enumerate(strip[:, 0])]
+
+
+def test_another_run_brings_its_own_overhead():
+    slow = RUNS["cpu"] | {"cost_model": RUNS["cpu"]["cost_model"] | {"launch": 9e-6}}
+    instrument = where_the_loop_hurts({"cpu": RUNS["cpu"], "slow": slow})
+    overhead = instrument.controls["overhead"]
+    assert overhead.value == pytest.approx(1e6 * RUNS["cpu"]["cost_model"]["launch"], abs=0.1)
+    assert overhead.max == 18
+    instrument.controls["run"].value = "slow"
+    assert overhead.value == pytest.approx(9) and "9.0 µs a launch" in instrument.caption.value
+    assert MAKE["where_the_loop_hurts"]().controls["overhead"].max == 10
 
 
 def test_the_bars_of_the_loop_have_their_names_and_figures():
@@ -839,13 +885,20 @@ WRONG = {
     "z has the shape (1, 6, 1, 2); there is room": lambda: step_through(
         torch.arange(12.0).view(1, 6, 1, 2), NAMES, MERGES
     ),
-    "z should hold each of the codes": lambda: step_through(Z * 0, NAMES, MERGES),
+    "z should be contiguous and hold each of the codes": lambda: step_through(Z * 0, NAMES, MERGES),
+    "z should be contiguous": lambda: step_through(Z.mT.contiguous().mT, NAMES, MERGES),
+    "names should be index_codes(h=2, t=3, c=2)": lambda: step_through(Z, NAMES[::-1], MERGES),
+    "merges['a'] makes the shape (1, 2, 6) of z.view(1, 2, 6)": lambda: step_through(
+        Z, NAMES, {"a": [("view", 1, 2, 6)]}
+    ),
+    "merges['a'] makes the shape (12,) of z.flatten()": lambda: step_through(Z, NAMES, {"a": [("flatten",)]}),
     "merges={} should": lambda: step_through(Z, NAMES, {}),
     "z.view(1, 3, 5) fails, and not for its strides": lambda: step_through(
         Z, NAMES, {"a": [("view", 1, 3, 5)]}
     ),
     "z.mul(2) does not only move": lambda: step_through(Z, NAMES, {"a": [("mul", 2)]}),
     "runs={} should": lambda: where_the_loop_hurts({}),
+    "question=5 and": lambda: Guess(5, "a", "b"),
     "options=('a',) should": lambda: Guess("How many?", "a"),
     "options=('a', 'a') should": lambda: Guess("How many?", "a", "a"),
 }

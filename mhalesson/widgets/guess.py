@@ -25,7 +25,9 @@ class Guess:
             or len(set(options)) != len(options)
             or len(key) < 3
         ):
-            raise ValueError(f"{options=} should be two or more different strings, after a question")
+            raise ValueError(
+                f"{question=} and {options=} should be strings: a question and two or more different answers"
+            )
         self.question, self.options = question, options
         self.buttons = RadioButtons(options=options, value=_CHOSEN.get(key))
         self.buttons.observe(lambda change: _CHOSEN.update({key: change.new}), "value")

@@ -11,7 +11,7 @@ from torch import Tensor
 from mhalesson._checks import check_tensor
 from mhalesson.figures import TINTS
 from mhalesson.journey import record_journey
-from mhalesson.text import words
+from mhalesson.text import index_codes, words
 from mhalesson.widgets.drawing import PALE, Drawing, Pixels
 from mhalesson.widgets.instrument import Instrument, View
 
@@ -72,14 +72,19 @@ def _check_room(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[C
     _, h, T, d_v = z.shape
     if max(h, T) > 4 or max(h, T) * (d_v * CELL + 14) > 610 or z.numel() > 12:
         raise ValueError(f"z has the shape {tuple(z.shape)}; there is room to draw (1, 2, 3, 2), for example")
-    if sorted(z.flatten().tolist()) != list(range(z.numel())) or len(names) != z.numel():
-        raise ValueError(
-            f"z should hold each of the codes 0 to {z.numel() - 1} once, and names a name for each"
-        )
+    if sorted(z.flatten().tolist()) != list(range(z.numel())) or not z.is_contiguous():
+        raise ValueError(f"z should be contiguous and hold each of the codes 0 to {z.numel() - 1} once")
+    if list(names) != index_codes(h=h, t=T, c=d_v):
+        raise ValueError(f"names should be index_codes(h={h}, t={T}, c={d_v}), in the order of the codes")
     if not merges:
         raise ValueError(f"{merges=} should name at least one way to merge")
-    for calls in merges.values():
-        _stops(z, calls)
+    for name, calls in merges.items():
+        for stop in _stops(z, calls):
+            if stop.tensor.dim() != 4 and stop.tensor.shape != (1, T, h * d_v):
+                raise ValueError(
+                    f"merges[{name!r}] makes the shape {tuple(stop.tensor.shape)} of {stop.code}; there is "
+                    f"room for four axes, or for the merged shape {(1, T, h * d_v)}"
+                )
 
 
 def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
@@ -174,6 +179,7 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
     'Step 0 of 1, z: z as'
     """
     _check_room(z, names, merges)
+    z = z.clone()
     merge = Dropdown(description="merge", options=list(merges))
     step = IntSlider(description="step", max=len(_stops(z, merges[merge.value])) - 1)
     # Another merge starts at its first step, and may have fewer.

@@ -97,7 +97,7 @@ def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
         check_tensor(f"ways[{name!r}]", W, "h·d_v d_model", pair.dtype, **{"h·d_v": 4})
         if W.shape[1] > 4:
             raise ValueError(f"ways[{name!r}] has {W.shape[1]} columns; there is room to draw up to 4")
-    pair, ways = pair.detach(), {name: W.detach() for name, W in ways.items()}
+    pair, ways = pair.detach().clone(), {name: W.detach().clone() for name, W in ways.items()}
     moves = [IntSlider(description=f"move head 0: c{c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
     way = Dropdown(description="W_O", options=list(ways))
     controls = dict(move_0=moves[0], move_1=moves[1], way=way)

@@ -101,7 +101,7 @@ def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
         check_split(f"layers[{name!r}] with {len(W_O)} rows", len(W_O), "num_heads", num_heads)
         if num_heads > ROWS:
             raise ValueError(f"{num_heads=} of layers[{name!r}]; there is room to draw up to {ROWS}")
-    layers = {name: (W_O.detach().float(), num_heads) for name, (W_O, num_heads) in layers.items()}
+    layers = {name: (W_O.detach().float().clone(), num_heads) for name, (W_O, num_heads) in layers.items()}
     layer = Dropdown(description="layer", options=list(layers))
     head = IntSlider(description="head", max=layers[layer.value][1] - 1)
     mix = IntSlider(description="% of W_O", max=100, step=10)
