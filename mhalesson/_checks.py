@@ -72,3 +72,9 @@ def check_tensor(
     wanted = ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in dims)
     kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
     raise ValueError(f"{wrong}; it should be a {kind} tensor of shape ({wanted})")
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    """Refuse a tensor that holds NaN or infinity."""
+    if not value.isfinite().all():
+        raise ValueError(f"{name} holds {value[~value.isfinite()][0].item()}; it should hold finite numbers")

@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
-from itertools import pairwise, product
+from itertools import product
 
 import ipywidgets
 import numpy as np
@@ -83,9 +83,7 @@ def shown(svg):
         elements.setdefault(element.tag.split("}")[1], []).append(element)
     for left, right, top, bottom in map(extent, [e for group in elements.values() for e in group]):
         assert -1 <= left <= right <= width + 1 and -1 <= top <= bottom <= height + 1
-    patterns = {p.get("id") for p in elements.get("pattern", ())}
-    fills = {e.get("fill") for group in elements.values() for e in group}
-    assert {fill[5:-1] for fill in fills if fill and fill.startswith("url(")} <= patterns
+    assert "url(" not in svg and not any(e.get("id") for e in root.iter())  # a name holds for the whole page
     return elements
 
 
@@ -104,11 +102,19 @@ def extent(element):
             return *np.sort(corners[:, 0])[[0, -1]], *np.sort(corners[:, 1])[[0, -1]]
         case "text":
             size = number["font-size"]
-            long = 0.6 * size * len(element.text)
+            long = (0.65 if element.get("font-weight") == "bold" else 0.6) * size * len(element.text)
             left = number["x"] - long * {"start": 0, "middle": 0.5, "end": 1}[element.get("text-anchor")]
             return left, left + long, number["y"] - size, number["y"]
-        case _:
-            return 0, 0, 0, 0
+        case "path":
+            return stripes(element)[1]
+
+
+def stripes(element):
+    """Which way the stripes of a path stand, and the box they fill."""
+    x, y, way, long = re.fullmatch(r"M(\S+) (\S+)([hv])(\S+)", element.get("d")).groups()
+    x, y, long, half = float(x), float(y), float(long), float(element.get("stroke-width")) / 2
+    box = (x, x + long, y - half, y + half) if way == "h" else (x - half, x + half, y, y + long)
+    return ("upright" if way == "h" else "lying", element.get("stroke-dasharray")), box
 
 
 SIZES = {"x", "y", "x1", "x2", "y1", "y2", "width", "height", "font-size"}
@@ -203,9 +209,6 @@ def test_two_reports_keep_their_sum_and_the_caption_counts_what_moved():
         # A bar and an outline for every number, both from the line of zero.
         was, now = (np.concatenate([z, [4, 6], z @ W]) for z in (before, after))
         outlines, bars = boxes(elements, **{"stroke-dasharray": "4 3"}), boxes(elements, width="40")
-        bars = bars[
-            [k for k, bar in enumerate(bars) if k == 0 or bar[0] != bars[k - 1][0]]
-        ]  # hatches lie on them
         unit = outlines[5, 3] / 6
         for drawn, values in ((outlines, was), (bars, now)):
             assert np.abs(drawn[:, 3] - unit * np.abs(values)).max() < 0.2
@@ -568,7 +571,7 @@ def test_who_reaches_whom_names_and_colours_the_head():
     elements = shown(MAKE["who_reaches_whom"]().render(layer="toy", head=head, mix=100).svg)
     share = W.view(h, 2, 8)[head].square().sum(dim=0)
     share /= share.sum()
-    assert read(elements)[:3] == ["heads", "output channels", "share of its squared reach"]
+    assert read(elements)[:3] == ["heads", "output channels", "share of squared reach"]
     assert read(elements, **{"font-weight": "bold"})[3:] == ["head 2", "channel 4", "channel 5"]
     heads, outputs = (boxes(elements, height="22")[k] for k in (slice(-h, None), slice(-8 - h, -h)))
     for column, name in ((heads, "head"), (outputs, "channel")):
@@ -587,11 +590,11 @@ def test_who_reaches_whom_names_and_colours_the_head():
     assert "output slices" in read(slices) and "slice 11" in read(slices)
 
 
-def test_two_reports_are_told_apart_by_names_tints_and_hatches():
+def test_two_reports_are_told_apart_by_names_and_tints():
     elements = shown(MAKE["two_reports_one_sum"]().render(way="own", move_0=1, move_1=-1).svg)
     reports, totals = ["h0 c0", "h0 c1", "h1 c0", "h1 c1"], ["c0", "c1"]
     assert read(elements)[:13] == ["side by side", "the sum", "y", *reports, *totals, "c0", "c1", "c2", "c3"]
-    bars = [e for e in elements["rect"] if e.get("width") == "40" and not e.get("fill").startswith("url")]
+    bars = [e for e in elements["rect"] if e.get("width") == "40"]
     assert attributes(bars, "fill") == [(TINTS[k],) for k in (0, 0, 1, 1, 3, 3, 3, 3, 3, 3)]
     centres = [float(e.get("x")) + 20 for e in bars]
     values = [(x, float(text)) for y, x, text in placed(elements) if y == 285]
@@ -702,16 +705,28 @@ def test_words_can_be_read_and_nothing_is_told_by_colour_alone(name):
     elements = shown(MAKE[name]().view.svg)
     for element in elements["text"]:
         assert int(element.get("font-size")) >= 12 and contrast(element.get("fill"), "#ffffff") >= 4.5
-    patterns = {p.get("id"): p[0].get("d") for p in elements.get("pattern", ())}
-    hatched = [
-        (below.get("fill"), patterns[above.get("fill")[5:-1]])
-        for below, above in pairwise(elements["rect"])
-        if above.get("fill").startswith("url")
-    ]
-    hatches = dict(hatched)
-    assert len(set(hatches.values())) == len(hatches) == len(set(hatched))  # one for a tint
     if name in ("two_reports_one_sum", "mixing_desk", "trained_desk", "where_the_loop_hurts"):
-        assert set(hatches) == {TINTS[1], TINTS[2]} if name == "trained_desk" else {TINTS[1]}
+        looks = striped(MAKE[name]().view.svg)
+        others = {looks.pop(tint) for tint in (TINTS[1], TINTS[2]) if tint in looks}
+        assert set(looks) <= {TINTS[0], TINTS[3]} and set(looks.values()) == {frozenset()}
+        assert len(others) == (2 if name == "trained_desk" else 1) and frozenset() not in others
+
+
+def striped(svg):
+    """For every tint the one look that its boxes have: which stripes are over them."""
+    looks, stripes_of_box = {}, set()
+    for element in ET.fromstring(svg):
+        match element.tag.split("}")[1]:
+            case "rect":
+                box, stripes_of_box = extent(element), set()
+                if element.get("fill") in TINTS:
+                    looks.setdefault(element.get("fill"), []).append(stripes_of_box)
+            case "path":  # on the box that was drawn before
+                kind, place = stripes(element)
+                assert np.allclose(place, box, atol=0.21)
+                stripes_of_box.add(kind)
+    assert all(look == same[0] for same in looks.values() for look in same)
+    return {tint: frozenset(same[0]) for tint, same in looks.items()}
 
 
 def contrast(*colours):
@@ -723,11 +738,6 @@ def contrast(*colours):
         luminances.append(float(np.dot([0.2126, 0.7152, 0.0722], linear)))
     dark, light = sorted(luminances)
     return (light + 0.05) / (dark + 0.05)
-
-
-def test_no_two_pictures_share_a_name():
-    names = [e.get("id") for make in MAKE.values() for e in shown(make().view.svg).get("pattern", ())]
-    assert len(names) == len(set(names)) >= 4
 
 
 # ------------------------------------------------------------------------------------- the shell
@@ -746,11 +756,18 @@ def test_without_a_kernel_the_first_picture_and_its_caption_are_there(name, monk
     live, static = displayed(instrument, monkeypatch)
     view = instrument.render(**instrument.values())
     assert live[WIDGET_VIEW]["model_id"] == instrument.box.model_id and live["text/plain"]
-    assert static["text/plain"] == view.caption and as_address(view.svg) in static["text/markdown"]
-    assert (
-        static["text/markdown"].endswith(f"*{view.caption}*")
-        and f"![{view.title}]" in static["text/markdown"]
-    )
+    assert static["text/plain"] == view.caption
+    image, caption = whole(static["text/html"])
+    assert image.attrib == {"alt": view.title, "src": as_address(view.svg)}
+    assert "".join(caption.itertext()) == view.caption
+
+
+def whole(html):
+    """What stands in the static part, which is a class that the style before it speaks of."""
+    style, part = re.fullmatch(r"\s*<style>(.*)</style>\s*(<div.*</div>)", html, re.DOTALL).groups()
+    static = ET.fromstring(re.sub(r"(<img [^>]*)>", r"\1/>", part))  # HTML does not close images
+    assert style.count(f".{static.get('class')}") == 2
+    return static
 
 
 @each_instrument
@@ -837,14 +854,13 @@ def test_words_of_a_picture_are_escaped_and_its_numbers_short():
     assert ET.fromstring(drawing.svg()).get("aria-label") == "a < b"
 
 
-def test_heads_of_other_tints_have_other_hatches_and_all_lies_on_white():
+def test_heads_of_other_tints_have_other_stripes_and_all_lies_on_white():
     drawing = Drawing("t", 10)
     for head in range(len(TINTS)):
-        drawing.hatched_box(1, 1, 5, 5, head)
+        drawing.striped_box(10 * head, 1, 5, 5, head)
+    assert len(set(striped(drawing.svg()).values())) == len(TINTS)
     drawing.diamond(5, 5, 2)
     elements = shown(drawing.svg())
-    lines = [(p[0].get("d"), float(p[0].get("stroke-opacity"))) for p in elements["pattern"]]
-    assert len({d for d, _ in lines}) == len(TINTS) - 1 and min(opacity for _, opacity in lines) >= 0.5
     assert elements["polygon"][0].get("fill") == "#111111"
     assert "background: white" in ET.fromstring(drawing.svg()).get("style")
     assert attributes(elements["rect"][:1], "width", "height", "fill") == [(str(WIDTH), "10", "white")]
@@ -866,21 +882,38 @@ def test_a_guess_is_kept_while_the_kernel_lives(monkeypatch):
     live, static = displayed(first, monkeypatch)
     assert live[WIDGET_VIEW]["model_id"] == first.box.model_id
     assert static["text/plain"] == "My guess: How many?\n\n- 12 at both\n- 1 at both"
+    asked, options = whole(static["text/html"])
+    assert [asked.text, *(option.text for option in options)] == ["My guess: How many?", *first.options]
 
 
 # ------------------------------------------------------------------------------------ wrong calls
 
+
+def lacking(part):
+    """A run without a part of its points."""
+    run = RUNS["cpu"]
+    points = [{name: value for name, value in p.items() if name != part} for p in run["points"]]
+    return run | {"points": points}
+
+
 WRONG = {
     "layers={} should": lambda: who_reaches_whom({}),
     "layers['a'] has shape (4, 6)": lambda: who_reaches_whom({"a": (torch.ones(4, 6), 2)}),
+    "layers['a'] should be a pair": lambda: who_reaches_whom({"a": torch.eye(4)}),
+    "layers['a']=3 is of type int": lambda: who_reaches_whom({"a": (3, 2)}),
+    "layers['a'] holds nan": lambda: who_reaches_whom({"a": (torch.eye(4) * torch.nan, 2)}),
     "layers['a'] with 4 rows cannot": lambda: who_reaches_whom({"a": (torch.eye(4), 3)}),
     "num_heads=13 of layers['a']; there is room": lambda: who_reaches_whom({"a": (torch.eye(26), 13)}),
     "pair has shape (3, 2)": lambda: two_reports_one_sum(torch.ones(3, 2), WAYS),
+    "pair holds inf": lambda: two_reports_one_sum(PAIR / 0, WAYS),
     "ways={} should": lambda: two_reports_one_sum(PAIR, {}),
     "ways['a'] has shape (2, 4)": lambda: two_reports_one_sum(PAIR, {"a": torch.ones(2, 4)}),
     "ways['a'] has 5 columns": lambda: two_reports_one_sum(PAIR, {"a": torch.ones(4, 5)}),
+    "ways['a'] has 0 columns": lambda: two_reports_one_sum(PAIR, {"a": torch.ones(4, 0)}),
+    "ways['a'] holds -inf": lambda: two_reports_one_sum(PAIR, {"a": torch.full((4, 1), -torch.inf)}),
     "W_O has shape (5, 5)": lambda: mixing_desk(torch.eye(5), PAIR),
     "W_O holds numbers beyond 1": lambda: mixing_desk(3 * torch.eye(4), PAIR),
+    "W_O holds nan": lambda: mixing_desk(W_O * torch.nan, PAIR),
     "z holds numbers beyond 5": lambda: mixing_desk(W_O, 9 * PAIR),
     "z has the shape (1, 6, 1, 2); there is room": lambda: step_through(
         torch.arange(12.0).view(1, 6, 1, 2), NAMES, MERGES
@@ -896,8 +929,20 @@ WRONG = {
     "z.view(1, 3, 5) fails, and not for its strides": lambda: step_through(
         Z, NAMES, {"a": [("view", 1, 3, 5)]}
     ),
+    "z.foo() fails, and not for its strides: 'Tensor'": lambda: step_through(Z, NAMES, {"a": [("foo",)]}),
+    "z.transpose(1, 9) fails, and not for its strides: Dimension": lambda: step_through(
+        Z, NAMES, {"a": [("transpose", 1, 9)]}
+    ),
+    "z.transpose(1, 2, 3, 4) fails, and not for its strides: transpose": lambda: step_through(
+        Z, NAMES, {"a": [("transpose", 1, 2, 3, 4)]}
+    ),
+    "z.permute(0, 3, 2, 1).view(1, 3, 4) fails; explained": lambda: step_through(
+        Z, NAMES, {"a": [("permute", 0, 3, 2, 1), VIEW]}
+    ),
     "z.mul(2) does not only move": lambda: step_through(Z, NAMES, {"a": [("mul", 2)]}),
     "runs={} should": lambda: where_the_loop_hurts({}),
+    "runs['a'] is not whole": lambda: where_the_loop_hurts(RUNS | {"a": {"points": []}}),
+    "runs['b'] is not whole": lambda: where_the_loop_hurts({"b": lacking("operations")}),
     "question=5 and": lambda: Guess(5, "a", "b"),
     "options=('a',) should": lambda: Guess("How many?", "a"),
     "options=('a', 'a') should": lambda: Guess("How many?", "a", "a"),

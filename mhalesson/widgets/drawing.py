@@ -8,8 +8,9 @@ from mhalesson.figures import TINTS
 Pixels = int | float
 WIDTH = 640
 INK, PALE = "#111111", "#595959"  # both can be read on white, the second for what is less important
-# What is laid over the tints, so that no head is told by its colour alone. In a square of 8 by 8.
-HATCHES = ("", "M0 8L8 0", "M3 4h2", "M0 8L8 0M0 0L8 8", "M0 0L8 8", "M0 4h8")
+# Stripes over the tints, so that no head is told by its colour alone: how wide and how far apart they are
+# that stand upright, and that lie. SVG's own patterns need names, and a name holds for a whole page.
+STRIPES = (("", ""), ("1 4", ""), ("", "1 4"), ("1 4", "1 4"), ("2 2", ""), ("", "2 2"))
 
 
 class Drawing:
@@ -21,7 +22,6 @@ class Drawing:
         self.root.set("aria-label", title)
         self.root.set("font-family", "sans-serif")
         self.root.set("style", f"width: 100%; max-width: {WIDTH * 1.1:.0f}px; background: white")
-        self.hatched: set[int] = set()
         self._add("rect", width=WIDTH, height=height, fill="white")
 
     def _add(self, tag: str, **attributes: object) -> Element:
@@ -36,17 +36,17 @@ class Drawing:
     ) -> None:
         self._add("rect", x=x, y=y, width=width, height=height, fill=fill, stroke=INK, stroke_width=line)
 
-    def hatched_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels, head: int) -> None:
-        """A box in the tint of a head, with its hatch."""
+    def striped_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels, head: int) -> None:
+        """A box in the tint of a head, with its stripes: dashes of lines as broad as the box."""
         k = head % len(TINTS)
         self.box(x, y, width, height, fill=TINTS[k])
-        if not HATCHES[k]:
-            return
-        if k not in self.hatched:
-            self.hatched.add(k)
-            pattern = self._add("pattern", id=self._name(k), width=8, height=8, patternUnits="userSpaceOnUse")
-            SubElement(pattern, "path", {"d": HATCHES[k], "stroke": INK, "stroke-opacity": "0.55"})
-        self.box(x, y, width, height, fill=f"url(#{self._name(k)})")
+        upright, lying = STRIPES[k]
+        if upright:
+            across = f"M{x:.1f} {y + height / 2:.1f}h{width:.1f}"
+            self._add("path", d=across, stroke=INK, stroke_width=height, stroke_dasharray=upright)
+        if lying:
+            down = f"M{x + width / 2:.1f} {y:.1f}v{height:.1f}"
+            self._add("path", d=down, stroke=INK, stroke_width=width, stroke_dasharray=lying)
 
     def dashed_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels) -> None:
         dashes = dict(stroke=INK, stroke_width=1.5, stroke_dasharray="4 3")
@@ -55,10 +55,6 @@ class Drawing:
     def diamond(self, x: Pixels, y: Pixels, half: Pixels) -> None:
         corners = ((x, y - half), (x + half, y), (x, y + half), (x - half, y))
         self._add("polygon", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in corners), fill=INK)
-
-    def _name(self, k: int) -> str:
-        """Names hold for a whole page, so the picture's own title keeps two pictures apart."""
-        return "-".join(self.root.get("aria-label", "").lower().split()) + f"-{k}"
 
     def line(
         self,
@@ -99,5 +95,5 @@ def percent(share: int | float) -> str:
 
 
 def as_address(svg: str) -> str:
-    """The picture as an address, which markdown can show where a page is not trusted with SVG."""
+    """The picture as an address, which can be shown where a page is not trusted with SVG."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

@@ -38,6 +38,7 @@ class Guess:
         return self.buttons.value or "none yet"
 
     def _ipython_display_(self) -> None:
-        items = "\n".join(f"- {option}" for option in self.options)
-        text = f"My guess: {self.question}\n\n{items}"
-        show(self.box, "Run this cell, and you can choose.", text, text)
+        asked = f"My guess: {self.question}"
+        items = "".join(f"<li>{escape(option)}</li>" for option in self.options)
+        text = "\n- ".join([f"{asked}\n", *self.options])
+        show(self.box, "Run this cell, and you can choose.", f"<p>{escape(asked)}</p><ul>{items}</ul>", text)

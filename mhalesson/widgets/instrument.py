@@ -16,15 +16,11 @@ from mhalesson.widgets.drawing import as_address
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
-# Where there is a live instrument, what is stored for readers without a kernel is hidden. And three things
-# that ipywidgets leaves out: the caption is read out when it changes (a live region), every slider says its
+# What ipywidgets leaves out: the caption is read out when it changes (a live region), every slider says its
 # name, and JupyterLab keeps its shortcuts to itself (an arrow key would go to another cell).
 # A script in an HTML widget does not run; the handler of an image that cannot be loaded does.
 LIVE = """
 <style>
-.jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child:has(.jp-RenderedMarkdown) {
-  display: none;
-}
 .mhalesson-instrument .mhalesson-picture { overflow-x: auto; }
 .mhalesson-instrument svg { min-width: 480px; }
 .mhalesson-instrument .mhalesson-caption { min-height: 4.5em; max-width: 700px; }
@@ -64,6 +60,18 @@ LIVE = """
   };
   start(this);
 ">
+"""
+
+
+# Of the live instrument and what is stored for readers without a kernel, one is shown. When the kernel is
+# gone, what stands for the first is a message of ipywidgets that it found no model.
+STATIC = """
+<style>
+.jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child:has(.mhalesson-static),
+.jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets):has(+ * .mhalesson-static) {
+  display: none;
+}
+</style>
 """
 
 
@@ -135,13 +143,14 @@ class Instrument:
             self._redraw()
 
     def _ipython_display_(self) -> None:
-        picture = f"![{self.view.title}]({as_address(self.view.svg)})"
-        invitation = "Run this cell, and you can move what follows."
-        show(self.box, invitation, f"{picture}\n\n*{self.view.caption}*", self.view.caption)
+        title, caption = escape(self.view.title), escape(self.view.caption)
+        html = f'<img alt="{title}" src="{as_address(self.view.svg)}"><p><em>{caption}</em></p>'
+        show(self.box, "Run this cell, and you can move what follows.", html, self.view.caption)
 
 
-def show(box: ipywidgets.Widget, invitation: str, markdown: str, plain: str) -> None:
+def show(box: ipywidgets.Widget, invitation: str, html: str, plain: str) -> None:
     """A live widget, and after it what a page without a kernel shows in its place."""
     live = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
     display({WIDGET_VIEW: live, "text/plain": invitation}, raw=True)
-    display({"text/markdown": markdown, "text/plain": plain}, raw=True)
+    static = f'{STATIC}<div class="mhalesson-static">{html}</div>'
+    display({"text/html": static, "text/plain": plain}, raw=True)

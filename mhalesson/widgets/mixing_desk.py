@@ -7,7 +7,7 @@ import torch
 from ipywidgets import HTML, BoundedFloatText, Button, Dropdown, FloatSlider, GridBox, HBox, IntSlider, VBox
 from torch import Tensor
 
-from mhalesson._checks import check_tensor
+from mhalesson._checks import check_finite, check_tensor
 from mhalesson.output_projection import head_contributions
 from mhalesson.text import number, vector, words
 from mhalesson.trained_heads import TrainedHeads
@@ -15,7 +15,7 @@ from mhalesson.widgets.drawing import PALE, Drawing
 from mhalesson.widgets.instrument import Instrument, View
 
 DESK, TRAINED = "The mixing desk", "A trained mixing desk"
-WIDTH = 4  # channels of z_cat and of y, on the desk
+CHANNELS = 4  # of z_cat and of y, on the desk
 
 TRY_THIS = (
     "Silence head 0. Which bars vanish, which only shrink? Then press “Worked example” to bring it back.",
@@ -53,10 +53,10 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
         for part, value in enumerate(values):
             height = abs(value) * unit
             if value > 0:
-                drawing.hatched_box(x + 12, zero - up - height, wide - 24, height, part)
+                drawing.striped_box(x + 12, zero - up - height, wide - 24, height, part)
                 up += height
             elif value < 0:
-                drawing.hatched_box(x + 12, zero + down, wide - 24, height, part)
+                drawing.striped_box(x + 12, zero + down, wide - 24, height, part)
                 down += height
         drawing.line(x + 4, zero - total * unit, x + wide - 4, zero - total * unit, width=3)
         drawing.words(x + wide / 2, 322, str(channel), colour=PALE)
@@ -69,7 +69,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
         if bold:
             drawing.line(8, y_of_row - 5, 24, y_of_row - 5, width=3)
         else:
-            drawing.hatched_box(8, y_of_row - 12, 16, 14, row)
+            drawing.striped_box(8, y_of_row - 12, 16, 14, row)
     return drawing.svg()
 
 
@@ -83,18 +83,18 @@ def _round_number_above(value: int | float) -> float:
 
 def render_desk(**values: int | float) -> View:
     """`w00` … `w33` are the knobs, row by row, and `z0` … `z3` the reports of head 0 and head 1."""
-    W_O = torch.tensor([[values[f"w{r}{c}"] for c in range(WIDTH)] for r in range(WIDTH)])
-    z = torch.tensor([values[f"z{r}"] for r in range(WIDTH)]).view(2, 2)  # (h, d_v)
+    W_O = torch.tensor([[values[f"w{r}{c}"] for c in range(CHANNELS)] for r in range(CHANNELS)])
+    z = torch.tensor([values[f"z{r}"] for r in range(CHANNELS)]).view(2, 2)  # (h, d_v)
     added = torch.stack([z[0] @ W_O[:2], z[1] @ W_O[2:]])  # (h, d_model)
     y = added.sum(dim=0)
-    wired = W_O.view(2, 2, WIDTH).ne(0).any(dim=1).all(dim=0).nonzero().flatten().tolist()
+    wired = W_O.view(2, 2, CHANNELS).ne(0).any(dim=1).all(dim=0).nonzero().flatten().tolist()
     caption = (
         f"Head 0 says {vector(z[0])} and adds {vector(added[0])}; head 1 says {vector(z[1])} and adds "
         f"{vector(added[1])}; together y = {vector(y)}. "
         f"Outputs wired to both heads: {words(wired) if wired else 'none'}."
     )
     parts = {f"head {i}": added[i] for i in range(2)}
-    return View(DESK, _bars(DESK, range(WIDTH), parts, y), caption)
+    return View(DESK, _bars(DESK, range(CHANNELS), parts, y), caption)
 
 
 def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
@@ -110,7 +110,8 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
         ("z", z, 5, {"h": 2, "d_v": 2}),
     ):
         check_tensor(name, tensor, " ".join(sizes), **sizes)
-        if not tensor.abs().max() <= limit:
+        check_finite(name, tensor)
+        if tensor.abs().max() > limit:
             raise ValueError(f"{name} holds numbers beyond {limit}; the desk goes from {-limit} to {limit}")
     knobs = {
         f"w{r}{c}": BoundedFloatText(
@@ -121,14 +122,14 @@ def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
             description=f"{r} → {c}",
             continuous_update=True,  # a number counts as it is typed
         )
-        for r in range(WIDTH)
-        for c in range(WIDTH)
+        for r in range(CHANNELS)
+        for c in range(CHANNELS)
     }
     sliders = {
         f"z{r}": FloatSlider(
             z.flatten()[r].item(), min=-5, max=5, step=0.5, description=f"head {r // 2}: z_cat {r}"
         )
-        for r in range(WIDTH)
+        for r in range(CHANNELS)
     }
     start = {name: control.value for name, control in (knobs | sliders).items()}
 

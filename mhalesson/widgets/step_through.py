@@ -45,9 +45,13 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
         before = stops[-1].tensor
         try:
             journey = record_journey(lambda t, m=method, a=arguments: getattr(t, m)(*a), before)
-        except RuntimeError as error:
-            if "stride" not in str(error):
-                raise ValueError(f"{code} fails, and not for its strides: {error}") from None
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+            if "view size is not compatible" not in str(error):
+                why = str(error).splitlines()[0]
+                raise ValueError(f"{code} fails, and not for its strides: {why}") from None
+            across = z.transpose(1, 2)
+            if (before.shape, before.stride()) != (across.shape, across.stride()):
+                raise ValueError(f"{code} fails; explained is only a view of z.transpose(1, 2)") from None
             *_, head, channel = before.stride()
             why = f"from channel to channel {channel} cell, but from head to head {head}, not "
             why += f"{z.shape[-1]} times {channel}"
@@ -59,15 +63,13 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
     return stops
 
 
-def render(
-    z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[Call]], merge: str, step: int
-) -> View:
-    """Step `step` of one of the `merges`; 0 is z (1, h, T, d_v) itself, with index codes as its values."""
-    stops = _stops(z, merges[merge])
+def render(journeys: Mapping[str, Sequence[Stop]], names: Sequence[str], merge: str, step: int) -> View:
+    """Step `step` of one of the `journeys`; 0 is z (1, h, T, d_v) itself, with index codes as its values."""
+    stops = journeys[merge]
     return View(TITLE, _draw(stops, step, names), _caption(stops, step, names))
 
 
-def _check_room(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[Call]]) -> None:
+def _check_codes(z: Tensor, names: Sequence[str]) -> None:
     check_tensor("z", z, "B h T d_v", B=1)
     _, h, T, d_v = z.shape
     if max(h, T) > 4 or max(h, T) * (d_v * CELL + 14) > 610 or z.numel() > 12:
@@ -76,15 +78,16 @@ def _check_room(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[C
         raise ValueError(f"z should be contiguous and hold each of the codes 0 to {z.numel() - 1} once")
     if list(names) != index_codes(h=h, t=T, c=d_v):
         raise ValueError(f"names should be index_codes(h={h}, t={T}, c={d_v}), in the order of the codes")
-    if not merges:
-        raise ValueError(f"{merges=} should name at least one way to merge")
-    for name, calls in merges.items():
-        for stop in _stops(z, calls):
-            if stop.tensor.dim() != 4 and stop.tensor.shape != (1, T, h * d_v):
-                raise ValueError(
-                    f"merges[{name!r}] makes the shape {tuple(stop.tensor.shape)} of {stop.code}; there is "
-                    f"room for four axes, or for the merged shape {(1, T, h * d_v)}"
-                )
+
+
+def _check_room(name: str, stops: Sequence[Stop]) -> None:
+    _, h, T, d_v = stops[0].tensor.shape
+    for stop in stops:
+        if stop.tensor.dim() != 4 and stop.tensor.shape != (1, T, h * d_v):
+            raise ValueError(
+                f"merges[{name!r}] makes the shape {tuple(stop.tensor.shape)} of {stop.code}; there is "
+                f"room for four axes, or for the merged shape {(1, T, h * d_v)}"
+            )
 
 
 def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
@@ -178,11 +181,18 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
     >>> step_through(z, index_codes(h=2, t=3, c=2), merges).view.caption[:20]
     'Step 0 of 1, z: z as'
     """
-    _check_room(z, names, merges)
-    z = z.clone()
-    merge = Dropdown(description="merge", options=list(merges))
-    step = IntSlider(description="step", max=len(_stops(z, merges[merge.value])) - 1)
-    # Another merge starts at its first step, and may have fewer.
-    merge.observe(lambda change: step.set_trait("value", 0), "value")
-    merge.observe(lambda change: step.set_trait("max", len(_stops(z, merges[change.new])) - 1), "value")
-    return Instrument(partial(render, z, names, merges), dict(merge=merge, step=step), TRY_THIS)
+    _check_codes(z, names)
+    if not merges:
+        raise ValueError(f"{merges=} should name at least one way to merge")
+    journeys = {name: _stops(z.clone(), calls) for name, calls in merges.items()}
+    for name, stops in journeys.items():
+        _check_room(name, stops)
+    merge = Dropdown(description="merge", options=list(journeys))
+    step = IntSlider(description="step", max=len(journeys[merge.value]) - 1)
+
+    def start_again(change: dict) -> None:
+        """Another merge starts at its first step, and may have fewer."""
+        step.value, step.max = 0, len(journeys[change["new"]]) - 1
+
+    merge.observe(start_again, "value")
+    return Instrument(partial(render, journeys, names), dict(merge=merge, step=step), TRY_THIS)

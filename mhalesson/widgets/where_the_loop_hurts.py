@@ -27,6 +27,13 @@ def _points(run: dict) -> dict[tuple[int, int], dict]:
     return {(p["T"], p["h"]): p for p in run["points"] if p["direction"] == "forward" and "seconds" in p}
 
 
+def _is_whole(run: dict) -> bool:
+    try:
+        return bool([_parts(run, T, h, overhead=0) for T, h in _points(run)])
+    except (KeyError, TypeError):
+        return False
+
+
 def _parts(run: dict, T: int, h: int, overhead: int | float) -> dict[str, tuple[float, float]]:
     """Overhead and work of each way, in seconds. The run's own prediction, less its overhead, is the work."""
     model, point = run["cost_model"], _points(run)[T, h]
@@ -95,7 +102,7 @@ def _draw(
     for row, name in enumerate(WAYS):
         y, (overhead, work) = 20 + 58 * row, parts[name]
         drawing.words(74, y + 21, name, anchor="end", bold=True)
-        drawing.hatched_box(82, y, overhead * unit, 30, head=1)
+        drawing.striped_box(82, y, overhead * unit, 30, head=1)
         drawing.box(82 + overhead * unit, y, work * unit, 30, fill=TINTS[0])
         low, middle, high = (82 + unit * seconds for seconds in recorded[name])
         drawing.line(low, y + 39, high, y + 39, width=2)
@@ -103,7 +110,7 @@ def _draw(
         model, measured = _milliseconds(overhead + work), _milliseconds(recorded[name][1])
         drawing.words(430, y + 14, f"model {model}", anchor="start")
         drawing.words(430, y + 34, f"recorded {measured}", anchor="start", colour=PALE)
-    drawing.hatched_box(82, 228, 16, 14, head=1)
+    drawing.striped_box(82, 228, 16, 14, head=1)
     drawing.words(104, 240, "overhead", anchor="start", size=13)
     drawing.box(190, 228, 16, 14, fill=TINTS[0])
     drawing.words(212, 240, "work", anchor="start", size=13)
@@ -121,7 +128,7 @@ def _round_number_below(value: float) -> float:
 def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     """An instrument: choose T, h and the overhead per launch, beside one of the recorded `runs`.
 
-    Raises ValueError if there are no runs.
+    `runs` maps a name to a run, as `recorded_runs` returns them. Raises ValueError for anything else.
 
     >>> from mhalesson import recorded_runs
     >>> where_the_loop_hurts(recorded_runs()).view.caption[:28]
@@ -129,16 +136,19 @@ def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     """
     if not runs:
         raise ValueError(f"{runs=} should hold at least one recorded run")
+    for name, run in runs.items():
+        if not _is_whole(run):
+            raise ValueError(f"runs[{name!r}] is not whole; recorded_runs() returns runs that are")
     tokens, heads = (sorted({p[axis] for run in runs.values() for p in run["points"]}) for axis in ("T", "h"))
 
     def launch(run: str) -> float:
         return 0.2 * round(5e6 * runs[run]["cost_model"]["launch"])  # a step of the slider
 
-    run = Dropdown(description="recorded on", options=list(runs))
+    recorded = Dropdown(description="recorded on", options=list(runs))
     T = Dropdown(description="tokens T", options=tokens)
     h = Dropdown(description="heads h", options=heads, value=12 if 12 in heads else heads[0])
     overhead = FloatSlider(
-        launch(run.value), max=_most(runs), step=0.2, description="overhead, µs", readout_format=".1f"
+        launch(recorded.value), max=_most(runs), step=0.2, description="overhead, µs", readout_format=".1f"
     )
-    run.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")
-    return Instrument(partial(render, runs), dict(run=run, T=T, h=h, overhead=overhead), TRY_THIS)
+    recorded.observe(lambda change: setattr(overhead, "value", launch(change.new)), "value")
+    return Instrument(partial(render, runs), dict(run=recorded, T=T, h=h, overhead=overhead), TRY_THIS)

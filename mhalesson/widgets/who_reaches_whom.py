@@ -7,7 +7,7 @@ import torch
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
-from mhalesson._checks import check_count, check_split, check_tensor
+from mhalesson._checks import check_count, check_finite, check_split, check_tensor
 from mhalesson.figures import COLOURS, TINTS
 from mhalesson.text import words
 from mhalesson.widgets.drawing import PALE, Drawing, percent
@@ -62,7 +62,7 @@ def _draw(h: int, head: int, share: Tensor, own: range, channels: int) -> str:
     what = "channel" if channels == 1 else "slice"
     drawing.words(70, 20, "heads", bold=True)
     drawing.words(350, 20, f"output {what}s", bold=True)
-    drawing.words(420, 20, "share of its squared reach", anchor="start", bold=True)
+    drawing.words(420, 20, "share of squared reach", anchor="start", bold=True)
 
     def middle(k: int, count: int) -> float:
         return ROW * (1.6 + (ROWS - count) / 2 + k)
@@ -95,8 +95,13 @@ def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
     """
     if not layers:
         raise ValueError(f"{layers=} should name at least one layer")
-    for name, (W_O, num_heads) in layers.items():
-        check_tensor(f"layers[{name!r}]", W_O, "h·d_v d_model", **{"d_model": len(W_O)})
+    for name, pair in layers.items():
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise ValueError(f"layers[{name!r}] should be a pair: W_O, and the number of its heads")
+        W_O, num_heads = pair
+        width = len(W_O) if isinstance(W_O, Tensor) and W_O.dim() else 0
+        check_tensor(f"layers[{name!r}]", W_O, "h·d_v d_model", **{"d_model": width})
+        check_finite(f"layers[{name!r}]", W_O)
         check_count("num_heads", num_heads)
         check_split(f"layers[{name!r}] with {len(W_O)} rows", len(W_O), "num_heads", num_heads)
         if num_heads > ROWS:
