@@ -111,6 +111,7 @@ def extent(element):
 
 def stripes(element):
     """Which way the stripes of a path stand, and the box they fill."""
+    assert element.get("stroke") == "#111111"
     x, y, way, long = re.fullmatch(r"M(\S+) (\S+)([hv])(\S+)", element.get("d")).groups()
     x, y, long, half = float(x), float(y), float(long), float(element.get("stroke-width")) / 2
     box = (x, x + long, y - half, y + half) if way == "h" else (x - half, x + half, y, y + long)
@@ -176,7 +177,9 @@ def test_who_reaches_whom_counts_and_shares_as_the_matrix_says():
             assert (ends[:, 0] == heads[head, [0, 2]].sum()).all() and (ends[:, 2] == right).all()
             assert (outputs[:, 0] == right).all()
             thick = boxes(elements, height="22", **{"stroke-width": "2.5"})
-            assert np.allclose(thick, outputs[own])
+            assert np.allclose(thick, outputs[own]) and "thick frame: its own slice" in texts(elements)
+            long = np.maximum(130 * share, 0.5 * reached)
+            assert np.allclose(boxes(elements, height="16")[:, 2], long, atol=0.06)
             sizes.add(size_of(view.svg))
     assert len(sizes) == 1
 
@@ -224,6 +227,29 @@ def test_two_reports_have_room_for_their_sum(size):
     shown(two_reports_one_sum(torch.full((2, 2), size), {"nothing": torch.zeros(4, 2)}).view.svg)
 
 
+@pytest.mark.parametrize("signs", [(1.0, 1.0), (1.0, -1.0)])
+def test_two_reports_have_room_whichever_way_they_move(signs):
+    W = torch.tensor([*signs, *signs]).view(4, 1) * torch.tensor([[1], [1], [-1], [-1]])
+    instrument = two_reports_one_sum(torch.zeros(2, 2), {"difference": W})
+    for a, b in product((-4, 4), repeat=2):
+        shown(instrument.render(way="difference", move_0=a, move_1=b).svg)
+
+
+def test_rounding_is_no_move():
+    torch.manual_seed(0)
+    own = torch.randn(2, 4, dtype=torch.float64)
+    instrument = two_reports_one_sum(torch.rand(2, 2, dtype=torch.float64), {"one": torch.cat([own, own])})
+    for a, b in product(range(-4, 5), repeat=2):
+        caption = instrument.render(way="one", move_0=a, move_1=b).caption
+        assert "0 of 2, in y (one) 0 of 4." in caption
+
+
+def test_two_reports_show_no_minus_zero():
+    assert "-0.0" not in texts(
+        shown(two_reports_one_sum(torch.full((2, 2), -0.01), {"sum": torch.ones(4, 1)}).view.svg)
+    )
+
+
 def test_sliders_of_two_reports_move_the_channel_that_they_name():
     instrument = MAKE["two_reports_one_sum"]()
     assert [instrument.controls[f"move_{c}"].description for c in (0, 1)] == [
@@ -239,6 +265,7 @@ def test_an_instrument_keeps_what_it_was_given():
         step_through(z, NAMES, MERGES),
         who_reaches_whom({"toy": (W, 4)}),
     ]
+    made[2].controls["mix"].value = 100
     before = [instrument.render(**instrument.values()) for instrument in made]
     for tensor in (pair, z, W):
         tensor.zero_()
@@ -386,7 +413,12 @@ def test_the_trained_desk_over_its_grid():
         ]
         found = re.findall(r"\d+\.\d\d", view.caption)
         assert np.allclose([float(text) for text in found], said, atol=0.0051)
-        assert f"Layer {layer}, “{TRAINED.tokens[0][token]}”: head {head} adds" in view.caption
+        assert re.sub(r"\d+\.\d\d", "#", view.caption) == (
+            f"Layer {layer}, “{TRAINED.tokens[0][token]}”: head {head} adds a vector of length #. All 12, "
+            "laid end to end, would reach #; each at a right angle to the others, #; as they are, #. With "
+            "the bias, y has #. The picture shows, rounded, the six of 384 channels on which head "
+            f"{head} adds most, up or down."
+        )
         # Of the head, the others and the bias, the six channels on which the head adds most.
         top = np.sort(np.abs(added[head]).argsort()[-6:])
         parts = np.stack([added[head], added.sum(axis=0) - added[head], b])[:, top]
@@ -525,6 +557,9 @@ def test_the_loop_over_its_grid(run):
                 boxes(elements, height="30", fill=TINTS[1]),
             )
             assert np.allclose(started[:, 2], [unit * shares[way] for way in total], atol=0.25)
+            assert np.allclose(work[:, 1], started[:, 1]) and np.allclose(
+                work[:, 0], started[:, 0] + started[:, 2], atol=0.11
+            )
             assert np.allclose(work[:, 0] + work[:, 2], [82 + unit * total[way] for way in total], atol=0.25)
             middles = [np.mean(extent(diamond)[:2]) for diamond in elements["polygon"][:3]]
             assert np.allclose(middles, [82 + unit * times[way][1] for way in total], atol=0.25)
@@ -634,6 +669,7 @@ def test_knobs_and_sliders_of_the_desk_say_which_they_are():
         if isinstance(w, ipywidgets.HTML)
     )
     (knobs,) = (w for w in widgets_in(instrument.box) if isinstance(w, ipywidgets.GridBox))
+    assert {(k.min, k.max) for k in knobs.children} == {(-1, 1)}
     assert [k.description for k in knobs.children] == [f"{r} → {c}" for r in range(4) for c in range(4)]
     for head in range(2):
         for r in range(4):
@@ -762,6 +798,15 @@ def test_without_a_kernel_the_first_picture_and_its_caption_are_there(name, monk
     assert "".join(caption.itertext()) == view.caption
 
 
+def test_words_of_the_static_state_are_escaped(monkeypatch):
+    instrument = Instrument(lambda: View('"a" < b', "<svg/>", "1 < 2 & <3>"), {}, ["Look."])
+    image, caption = whole(displayed(instrument, monkeypatch)[1]["text/html"])
+    assert (image.get("alt"), "".join(caption.itertext())) == ('"a" < b', "1 < 2 & <3>")
+    guess = Guess("1 < <b>?", "<i>yes", "no & no")
+    asked, options = whole(displayed(guess, monkeypatch)[1]["text/html"])
+    assert [asked.text, *(option.text for option in options)] == ["My guess: 1 < <b>?", "<i>yes", "no & no"]
+
+
 def whole(html):
     """What stands in the static part, which is a class that the style before it speaks of."""
     style, part = re.fullmatch(r"\s*<style>(.*)</style>\s*(<div.*</div>)", html, re.DOTALL).groups()
@@ -807,7 +852,7 @@ def test_another_merge_has_only_the_steps_it_has():
     instrument = MAKE["step_through"]()
     instrument.controls["step"].value = 3
     instrument.controls["merge"].value = "no transpose"
-    assert "Step 0 of 1" in instrument.caption.value
+    assert "Step 0 of 1" in instrument.caption.value and instrument.controls["step"].max == 1
     instrument.controls["merge"].value = "right"
     assert instrument.controls["step"].max == 3
 
@@ -936,7 +981,7 @@ WRONG = {
     "z.transpose(1, 2, 3, 4) fails, and not for its strides: transpose": lambda: step_through(
         Z, NAMES, {"a": [("transpose", 1, 2, 3, 4)]}
     ),
-    "z.permute(0, 3, 2, 1).view(1, 3, 4) fails; explained": lambda: step_through(
+    "z.permute(0, 3, 2, 1).view(1, 3, 4) fails; of views": lambda: step_through(
         Z, NAMES, {"a": [("permute", 0, 3, 2, 1), VIEW]}
     ),
     "z.mul(2) does not only move": lambda: step_through(Z, NAMES, {"a": [("mul", 2)]}),

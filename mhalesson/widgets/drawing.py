@@ -8,8 +8,8 @@ from mhalesson.figures import TINTS
 Pixels = int | float
 WIDTH = 640
 INK, PALE = "#111111", "#595959"  # both can be read on white, the second for what is less important
-# Stripes over the tints, so that no head is told by its colour alone: how wide and how far apart they are
-# that stand upright, and that lie. SVG's own patterns need names, and a name holds for a whole page.
+# Stripes over the tints, so that no head is told by its colour alone: width and gap of those that stand, and
+# of those that lie. (SVG's own patterns need names, and a name holds for a whole page.)
 STRIPES = (("", ""), ("1 4", ""), ("", "1 4"), ("1 4", "1 4"), ("2 2", ""), ("", "2 2"))
 
 

@@ -62,7 +62,6 @@ LIVE = """
 ">
 """
 
-
 # Of the live instrument and what is stored for readers without a kernel, one is shown. When the kernel is
 # gone, what stands for the first is a message of ipywidgets that it found no model.
 STATIC = """

@@ -51,7 +51,7 @@ def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
                 raise ValueError(f"{code} fails, and not for its strides: {why}") from None
             across = z.transpose(1, 2)
             if (before.shape, before.stride()) != (across.shape, across.stride()):
-                raise ValueError(f"{code} fails; explained is only a view of z.transpose(1, 2)") from None
+                raise ValueError(f"{code} fails; of views only that of z.transpose(1, 2) may") from None
             *_, head, channel = before.stride()
             why = f"from channel to channel {channel} cell, but from head to head {head}, not "
             why += f"{z.shape[-1]} times {channel}"
