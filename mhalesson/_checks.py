@@ -1,6 +1,7 @@
 """Wrong calls get one sentence: the argument, its value, and what would be right."""
 
 import reprlib
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -72,6 +73,13 @@ def check_tensor(
     wanted = ", ".join(f"{dim}={sizes[dim]}" if dim in sizes else dim for dim in dims)
     kind = "floating-point" if dtype is None else str(dtype).removeprefix("torch.")
     raise ValueError(f"{wrong}; it should be a {kind} tensor of shape ({wanted})")
+
+
+def check_named(name: str, value: object) -> None:
+    """Refuse anything but a mapping from names to something, with one entry at least."""
+    if not (isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value)):
+        shown = " ".join(reprlib.repr(value).split())
+        raise ValueError(f"{name}={shown} should be a dictionary from names to entries, one at least")
 
 
 def check_finite(name: str, value: Tensor) -> None:

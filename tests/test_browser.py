@@ -71,6 +71,7 @@ ON_PAGE = {
     path.stem: [cell.id for cell in nbformat.read(path, as_version=4).cells if cell.id in INSTRUMENTS]
     for path in NOTEBOOKS
 }
+assert sorted(cell for cells in ON_PAGE.values() for cell in cells) == sorted(INSTRUMENTS)
 
 
 # ------------------------------------------------------------------------------------- the machinery
@@ -92,6 +93,7 @@ def lab(tmp_path_factory):
     token = secrets.token_hex(16)
     folders = {"JUPYTER_CONFIG_DIR": "config", "JUPYTERLAB_SETTINGS_DIR": "settings", "IPYTHONDIR": "ipython"}
     folders |= {"JUPYTERLAB_WORKSPACES_DIR": "workspaces", "JUPYTER_RUNTIME_DIR": "runtime"}
+    folders |= {"JUPYTER_DATA_DIR": "data"}  # with the signatures of the pages that are trusted
     environment = os.environ | {name: str(home / folder) for name, folder in folders.items()}
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
@@ -396,12 +398,12 @@ def static_state(page):
         assert picture.evaluate("img => img.complete && img.naturalWidth > 0")
         expect(page.tab.get_by_text(view.caption, exact=True)).to_be_visible()
     outputs = [output.get("data", {}) for cell in page.stored().cells for output in cell.get("outputs", ())]
-    for text in (data.get("text/plain", "") for data in outputs if "text/html" in data):
-        asked, *options = text.replace("\n\n", "\n").split("\n- ") if text.startswith("My guess: ") else [""]
-        if options:
-            static = page.tab.locator(".mhalesson-static", has=page.tab.get_by_text(asked, exact=True))
-            expect(static).to_be_visible()
-            expect(static.get_by_role("listitem")).to_have_text(options)
+    guesses = [text for data in outputs if (text := data.get("text/plain", "")).startswith("My guess: ")]
+    assert guesses
+    for asked, *options in (text.replace("\n\n", "\n").split("\n- ") for text in guesses):
+        static = page.tab.locator(".mhalesson-static", has=page.tab.get_by_text(asked, exact=True))
+        expect(static).to_be_visible()
+        expect(static.get_by_role("listitem")).to_have_text(options)
     expect(page.tab.locator(".mhalesson-instrument")).to_have_count(0)
     # What ipywidgets says where a kernel is gone: in every output that was live, and nobody sees it.
     gone = page.tab.locator(".jp-OutputArea-output.jupyter-widgets")

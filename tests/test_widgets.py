@@ -259,15 +259,15 @@ def test_sliders_of_two_reports_move_the_channel_that_they_name():
 
 
 def test_an_instrument_keeps_what_it_was_given():
-    pair, z, W = PAIR.clone(), Z.clone(), TOY.clone()
+    pair, z, W, way = PAIR.double(), Z.clone(), TOY.double(), OWN.double()  # as instruments keep them
     made = [
-        two_reports_one_sum(pair, WAYS),
+        two_reports_one_sum(pair, {"way": way}),
         step_through(z, NAMES, MERGES),
         who_reaches_whom({"toy": (W, 4)}),
     ]
     made[2].controls["mix"].value = 100
     before = [instrument.render(**instrument.values()) for instrument in made]
-    for tensor in (pair, z, W):
+    for tensor in (pair, z, W, way):
         tensor.zero_()
     assert [instrument.render(**instrument.values()) for instrument in made] == before
 
@@ -523,7 +523,7 @@ def test_the_loop_over_its_grid(run):
             sizes.add(size_of(view.svg))
             if "seconds" not in point:
                 assert texts(elements) == [view.caption]
-                assert view.caption == f"T = {T}, h = {h} was skipped when the run was recorded."
+                assert view.caption == f"T = {T}, h = {h} was not measured when the run was recorded."
                 continue
             total, shares = {}, {}
             for way in ("loop", "batched", "fused"):
@@ -901,9 +901,9 @@ def test_words_of_a_picture_are_escaped_and_its_numbers_short():
 
 def test_heads_of_other_tints_have_other_stripes_and_all_lies_on_white():
     drawing = Drawing("t", 10)
-    for head in range(len(TINTS)):
+    for head in range(3):
         drawing.striped_box(10 * head, 1, 5, 5, head)
-    assert len(set(striped(drawing.svg()).values())) == len(TINTS)
+    assert list(striped(drawing.svg())) == list(TINTS[:3]) and len(set(striped(drawing.svg()).values())) == 3
     drawing.diamond(5, 5, 2)
     elements = shown(drawing.svg())
     assert elements["polygon"][0].get("fill") == "#111111"
@@ -942,15 +942,21 @@ def lacking(part):
 
 
 WRONG = {
+    "layers=[1] should": lambda: who_reaches_whom([1]),
     "layers={} should": lambda: who_reaches_whom({}),
     "layers['a'] has shape (4, 6)": lambda: who_reaches_whom({"a": (torch.ones(4, 6), 2)}),
-    "layers['a'] should be a pair": lambda: who_reaches_whom({"a": torch.eye(4)}),
+    "layers['a'] should be a tuple of two": lambda: who_reaches_whom({"a": torch.eye(4)}),
+    "layers['a'] has shape (0, 0)": lambda: who_reaches_whom({"a": (torch.ones(0, 0), 1)}),
+    "num_heads of layers['a']=2.0 should": lambda: who_reaches_whom({"a": (torch.eye(4), 2.0)}),
     "layers['a']=3 is of type int": lambda: who_reaches_whom({"a": (3, 2)}),
     "layers['a'] holds nan": lambda: who_reaches_whom({"a": (torch.eye(4) * torch.nan, 2)}),
     "layers['a'] with 4 rows cannot": lambda: who_reaches_whom({"a": (torch.eye(4), 3)}),
     "num_heads=13 of layers['a']; there is room": lambda: who_reaches_whom({"a": (torch.eye(26), 13)}),
     "pair has shape (3, 2)": lambda: two_reports_one_sum(torch.ones(3, 2), WAYS),
     "pair holds inf": lambda: two_reports_one_sum(PAIR / 0, WAYS),
+    "ways=tensor(": lambda: two_reports_one_sum(PAIR, OWN),
+    "ways={5: 3} should": lambda: two_reports_one_sum(PAIR, {5: 3}),
+    "pair and ways make numbers beyond 999": lambda: two_reports_one_sum(PAIR * 300, {"a": OWN}),
     "ways={} should": lambda: two_reports_one_sum(PAIR, {}),
     "ways['a'] has shape (2, 4)": lambda: two_reports_one_sum(PAIR, {"a": torch.ones(2, 4)}),
     "ways['a'] has 5 columns": lambda: two_reports_one_sum(PAIR, {"a": torch.ones(4, 5)}),
@@ -963,7 +969,7 @@ WRONG = {
     "z has the shape (1, 6, 1, 2); there is room": lambda: step_through(
         torch.arange(12.0).view(1, 6, 1, 2), NAMES, MERGES
     ),
-    "z should be contiguous and hold each of the codes": lambda: step_through(Z * 0, NAMES, MERGES),
+    "z should be contiguous and hold the codes": lambda: step_through(Z.flip(1), NAMES, MERGES),
     "z should be contiguous": lambda: step_through(Z.mT.contiguous().mT, NAMES, MERGES),
     "names should be index_codes(h=2, t=3, c=2)": lambda: step_through(Z, NAMES[::-1], MERGES),
     "merges['a'] makes the shape (1, 2, 6) of z.view(1, 2, 6)": lambda: step_through(
@@ -971,24 +977,39 @@ WRONG = {
     ),
     "merges['a'] makes the shape (12,) of z.flatten()": lambda: step_through(Z, NAMES, {"a": [("flatten",)]}),
     "merges={} should": lambda: step_through(Z, NAMES, {}),
-    "z.view(1, 3, 5) fails, and not for its strides": lambda: step_through(
-        Z, NAMES, {"a": [("view", 1, 3, 5)]}
-    ),
-    "z.foo() fails, and not for its strides: 'Tensor'": lambda: step_through(Z, NAMES, {"a": [("foo",)]}),
-    "z.transpose(1, 9) fails, and not for its strides: Dimension": lambda: step_through(
-        Z, NAMES, {"a": [("transpose", 1, 9)]}
-    ),
-    "z.transpose(1, 2, 3, 4) fails, and not for its strides: transpose": lambda: step_through(
+    "z.view(1, 3, 5) fails: shape": lambda: step_through(Z, NAMES, {"a": [("view", 1, 3, 5)]}),
+    "z.transpose(1, 9) fails: Dimension": lambda: step_through(Z, NAMES, {"a": [("transpose", 1, 9)]}),
+    "z.transpose(1, 2, 3, 4) fails: transpose": lambda: step_through(
         Z, NAMES, {"a": [("transpose", 1, 2, 3, 4)]}
     ),
-    "z.permute(0, 3, 2, 1).view(1, 3, 4) fails; of views": lambda: step_through(
+    "z.permute(0, 3, 2, 1).view(1, 3, 4) fails: view size": lambda: step_through(
         Z, NAMES, {"a": [("permute", 0, 3, 2, 1), VIEW]}
     ),
-    "z.mul(2) does not only move": lambda: step_through(Z, NAMES, {"a": [("mul", 2)]}),
+    "z.transpose(1, 2).view(12) fails: view size": lambda: step_through(
+        Z, NAMES, {"a": [TRANSPOSE, ("view", 12)]}
+    ),
+    "merges['a'] holds ('mul', 2); a call should": lambda: step_through(Z, NAMES, {"a": [("mul", 2)]}),
+    "merges['a'] holds ('view', torch.int32)": lambda: step_through(Z, NAMES, {"a": [("view", torch.int32)]}),
+    "merges['b'] holds 'contiguous'; a call": lambda: step_through(
+        Z, NAMES, MERGES | {"b": [TRANSPOSE, "contiguous"]}
+    ),
+    "merges['a'] holds (); a call": lambda: step_through(Z, NAMES, {"a": [()]}),
+    "merges['a'] makes the shape (12, 1, 1, 1) of z.view": lambda: step_through(
+        Z, NAMES, {"a": [("view", 12, 1, 1, 1)]}
+    ),
+    "merges['a'] makes the shape (1, 1, 12, 1) of z.view": lambda: step_through(
+        Z, NAMES, {"a": [("view", 1, 1, 12, 1)]}
+    ),
+    "there is room for 48 letters": lambda: step_through(Z, NAMES, {"a": [TRANSPOSE] * 3}),
     "runs={} should": lambda: where_the_loop_hurts({}),
-    "runs['a'] is not whole": lambda: where_the_loop_hurts(RUNS | {"a": {"points": []}}),
-    "runs['b'] is not whole": lambda: where_the_loop_hurts({"b": lacking("operations")}),
+    "runs['a'] is not a whole run": lambda: where_the_loop_hurts(RUNS | {"a": {"points": []}}),
+    "runs['b'] is not a whole run": lambda: where_the_loop_hurts({"b": lacking("operations")}),
+    "runs['c'] is not a whole run": lambda: where_the_loop_hurts({"c": lacking("predicted")}),
+    "runs['d'] is not a whole run": lambda: where_the_loop_hurts({"d": RUNS["cpu"] | {"cost_model": {}}}),
+    "runs['cost_model'] is not a whole run": lambda: where_the_loop_hurts(RUNS["cpu"]),
+    "trained=3 should": lambda: trained_desk(3),
     "question=5 and": lambda: Guess(5, "a", "b"),
+    "options=('', 'a') should": lambda: Guess("How many?", "", "a"),
     "options=('a',) should": lambda: Guess("How many?", "a"),
     "options=('a', 'a') should": lambda: Guess("How many?", "a", "a"),
 }
@@ -1002,6 +1023,14 @@ def test_a_wrong_call_gets_one_sentence(says):
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-18, 1e200])
+def test_shares_do_not_depend_on_the_size_of_a_matrix(size):
+    W = TOY.double()
+    small, usual = (who_reaches_whom({"W": (size * W, 4)}), who_reaches_whom({"W": (W, 4)}))
+    values = dict(layer="W", head=2, mix=100)
+    assert small.render(**values) == usual.render(**values)
+
+
 def test_a_head_that_reaches_nothing_says_so():
     caption = who_reaches_whom({"none": (torch.zeros(4, 4), 2)}).render(layer="none", head=1, mix=100).caption
     assert "head 1 reaches 0 of 4" in caption and "gets 0 % of" in caption
@@ -1009,9 +1038,27 @@ def test_a_head_that_reaches_nothing_says_so():
 
 def test_other_ways_to_move_can_be_stepped_through():
     merges = {"reshape": [TRANSPOSE, ("reshape", 1, 3, 4)], "nothing": [CONTIGUOUS]}
+    merges |= {"permute": [("permute", 0, 2, 1, 3), CONTIGUOUS, VIEW], "flatten": [TRANSPOSE, ("flatten", 2)]}
+    merges["other shape"] = [("view", 1, 3, 2, 2)]
     render = step_through(Z, NAMES, merges).render
-    assert "a copy" in render(merge="reshape", step=2).caption
-    assert "a view" in render(merge="nothing", step=1).caption
+    assert "a copy, so 12 numbers" in render(merge="reshape", step=2).caption
+    nothing = render(merge="nothing", step=1)
+    assert ": nothing was done, since it was so already. Shape (1, 2, 3, 2), strides (12, 6, 2, 1)." in (
+        nothing.caption
+    )
+    assert "same · shape (1, 2, 3, 2) · strides (12, 6, 2, 1)" in texts(shown(nothing.svg))
+    for name, calls in merges.items():
+        for step in range(len(calls) + 1):
+            shown(render(merge=name, step=step).svg)
+
+
+def test_there_is_room_for_the_longest_code_that_is_accepted():
+    merges = {"all": [("permute", 0, 2, 1, 3), CONTIGUOUS, VIEW]}
+    render = step_through(Z, NAMES, merges).render
+    assert len(read(shown(render(merge="all", step=3).svg))[0]) == 48
+    for step in range(4):
+        code, to_come = [e for e in shown(render(merge="all", step=step).svg)["text"] if e.get("y") == "24"]
+        assert extent(code)[1] < extent(to_come)[0]
 
 
 def test_shares_are_0_or_100_only_where_they_are():

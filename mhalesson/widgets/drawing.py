@@ -8,9 +8,9 @@ from mhalesson.figures import TINTS
 Pixels = int | float
 WIDTH = 640
 INK, PALE = "#111111", "#595959"  # both can be read on white, the second for what is less important
-# Stripes over the tints, so that no head is told by its colour alone: width and gap of those that stand, and
-# of those that lie. (SVG's own patterns need names, and a name holds for a whole page.)
-STRIPES = (("", ""), ("1 4", ""), ("", "1 4"), ("1 4", "1 4"), ("2 2", ""), ("", "2 2"))
+# Stripes over the first tints, so that no head is told by its colour alone: width and gap of those that
+# stand, and of those that lie. (SVG's own patterns need names, and a name holds for a whole page.)
+STRIPES = (("", ""), ("1 4", ""), ("", "1 4"))
 
 
 class Drawing:
@@ -38,9 +38,8 @@ class Drawing:
 
     def striped_box(self, x: Pixels, y: Pixels, width: Pixels, height: Pixels, head: int) -> None:
         """A box in the tint of a head, with its stripes: dashes of lines as broad as the box."""
-        k = head % len(TINTS)
-        self.box(x, y, width, height, fill=TINTS[k])
-        upright, lying = STRIPES[k]
+        self.box(x, y, width, height, fill=TINTS[head])
+        upright, lying = STRIPES[head]
         if upright:
             across = f"M{x:.1f} {y + height / 2:.1f}h{width:.1f}"
             self._add("path", d=across, stroke=INK, stroke_width=height, stroke_dasharray=upright)

@@ -21,7 +21,7 @@ class Guess:
     def __init__(self, question: str, *options: str) -> None:
         key = (question, *options)
         if (
-            not all(isinstance(text, str) for text in key)
+            not all(isinstance(text, str) and text for text in key)
             or len(set(options)) != len(options)
             or len(key) < 3
         ):

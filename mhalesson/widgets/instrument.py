@@ -11,6 +11,7 @@ from typing import Any
 
 import ipywidgets
 from IPython.display import display
+from torch import Tensor
 
 from mhalesson.widgets.drawing import as_address
 
@@ -63,7 +64,8 @@ LIVE = """
 """
 
 # Of the live instrument and what is stored for readers without a kernel, one is shown. When the kernel is
-# gone, what stands for the first is a message of ipywidgets that it found no model.
+# gone, what stands for the first is a message of ipywidgets that it found no model. (A page that is not
+# trusted has its plain words there, and drops this style.)
 STATIC = """
 <style>
 .jp-OutputArea-child:has(.mhalesson-instrument) + .jp-OutputArea-child:has(.mhalesson-static),
@@ -145,6 +147,11 @@ class Instrument:
         title, caption = escape(self.view.title), escape(self.view.caption)
         html = f'<img alt="{title}" src="{as_address(self.view.svg)}"><p><em>{caption}</em></p>'
         show(self.box, "Run this cell, and you can move what follows.", html, self.view.caption)
+
+
+def own_copy(tensor: Tensor) -> Tensor:
+    """Of what an instrument was given: in double precision, and where it can be drawn."""
+    return tensor.detach().cpu().double().clone()
 
 
 def show(box: ipywidgets.Widget, invitation: str, html: str, plain: str) -> None:

@@ -75,7 +75,7 @@ def _bars(title: str, channels: Sequence[object], parts: dict[str, Tensor], y: T
 
 def _round_number_above(value: int | float) -> float:
     """So that the scale stays while things move a little."""
-    return next(end for end in (1.0, 3.0, 8.0, 20.0) if value <= end)
+    return next((end for end in (1.0, 3.0, 8.0, 20.0) if value <= end), value)
 
 
 # ------------------------------------------------------------------------------------------- the desk
@@ -100,7 +100,7 @@ def render_desk(**values: int | float) -> View:
 def mixing_desk(W_O: Tensor, z: Tensor) -> Instrument:
     """An instrument: W_O (4, 4) as 16 knobs and two reports, z (2, 2), as sliders; y as a sum of two.
 
-    Knobs go from -1 to 1, sliders from -5 to 5. Raises ValueError for anything else.
+    Knobs go from -1 to 1, in four decimals, sliders from -5 to 5. Raises ValueError for anything else.
 
     >>> mixing_desk(torch.eye(4), torch.ones(2, 2)).view.caption[-61:]
     'together y = [1, 1, 1, 1]. Outputs wired to both heads: none.'
@@ -189,7 +189,16 @@ def render_trained(trained: TrainedHeads, layer: int, head: int, token: int) -> 
 
 
 def trained_desk(trained: TrainedHeads) -> Instrument:
-    """An instrument: choose a layer, a head and a token of a trained model's first sentence."""
+    """An instrument: choose a layer, a head and a token of a trained model's first sentence.
+
+    `trained` is what `load_trained_heads` returns. Raises ValueError for anything else.
+
+    >>> from mhalesson import load_trained_heads
+    >>> trained_desk(load_trained_heads()).view.caption[:46]
+    'Layer 0, “old”: head 0 adds a vector of length'
+    """
+    if not isinstance(trained, TrainedHeads):
+        raise ValueError(f"{trained=} should be what load_trained_heads() returns")
     tokens = [(f"{n} {word}", n) for n, word in enumerate(trained.tokens[0])]
     h = trained.layers[0].z.shape[1]
     controls = dict(

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import prod
 
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
-from mhalesson._checks import check_tensor
+from mhalesson._checks import check_named, check_tensor
 from mhalesson.figures import TINTS
 from mhalesson.journey import record_journey
 from mhalesson.text import index_codes, words
@@ -16,9 +17,11 @@ from mhalesson.widgets.drawing import PALE, Drawing, Pixels
 from mhalesson.widgets.instrument import Instrument, View
 
 TITLE = "Step through the merge"
-CELL, HIGH = 50, 26  # the width and height of one cell, in pixels
+CELL, HIGH, GAP = 50, 26, 14  # the width and height of one cell, and what is between boxes, in pixels
+LONGEST = 48  # letters of code, beside which there is room for a word
 
 Call = tuple[str | int, ...]  # a method and what it is given: ("transpose", 1, 2)
+MOVES = ("transpose", "permute", "contiguous", "view", "reshape", "flatten")
 
 TRY_THIS = (
     "Go through the right merge. Which step moves numbers in memory, and which only change how it is read?",
@@ -29,7 +32,7 @@ TRY_THIS = (
 
 @dataclass(frozen=True)
 class Stop:
-    """A tensor on the way: how it was made ("view", "copy", or "input"), and what is wrong, if it was not."""
+    """A tensor on the way, made by "view", "copy", or "same", if not the "input"; or why it was not made."""
 
     tensor: Tensor
     code: str
@@ -40,26 +43,21 @@ class Stop:
 def _stops(z: Tensor, calls: Sequence[Call]) -> list[Stop]:
     """Where z and each of the calls lead; a call that raises an error ends the journey."""
     stops = [Stop(z, "z", "input")]
+    _, h, T, d_v = z.shape
     for method, *arguments in calls:
         code = f"{stops[-1].code}.{method}({', '.join(map(str, arguments))})"
         before = stops[-1].tensor
         try:
             journey = record_journey(lambda t, m=method, a=arguments: getattr(t, m)(*a), before)
-        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
-            if "view size is not compatible" not in str(error):
-                why = str(error).splitlines()[0]
-                raise ValueError(f"{code} fails, and not for its strides: {why}") from None
-            across = z.transpose(1, 2)
-            if (before.shape, before.stride()) != (across.shape, across.stride()):
-                raise ValueError(f"{code} fails; of views only that of z.transpose(1, 2) may") from None
+        except (IndexError, RuntimeError, TypeError) as error:
+            if code != f"z.transpose(1, 2).view(1, {T}, {h * d_v})":  # the one that can be explained
+                raise ValueError(f"{code} fails: {str(error).splitlines()[0]}") from None
             *_, head, channel = before.stride()
             why = f"from channel to channel {channel} cell, but from head to head {head}, not "
-            why += f"{z.shape[-1]} times {channel}"
+            why += f"{d_v} times {channel}"
             return [*stops, Stop(before, code, "error", why)]
-        kinds = {step.kind for step in journey}
-        if not kinds <= {"view", "copy"} or journey.result.numel() != z.numel():
-            raise ValueError(f"{code} does not only move what is in z")
-        stops.append(Stop(journey.result, code, "copy" if journey.copies else "view"))
+        kind = "copy" if journey.copies else "view" if journey.steps else "same"
+        stops.append(Stop(journey.result, code, kind))
     return stops
 
 
@@ -72,22 +70,40 @@ def render(journeys: Mapping[str, Sequence[Stop]], names: Sequence[str], merge: 
 def _check_codes(z: Tensor, names: Sequence[str]) -> None:
     check_tensor("z", z, "B h T d_v", B=1)
     _, h, T, d_v = z.shape
-    if max(h, T) > 4 or max(h, T) * (d_v * CELL + 14) > 610 or z.numel() > 12:
+    if z.numel() > 12 or not _has_room(z):
         raise ValueError(f"z has the shape {tuple(z.shape)}; there is room to draw (1, 2, 3, 2), for example")
-    if sorted(z.flatten().tolist()) != list(range(z.numel())) or not z.is_contiguous():
-        raise ValueError(f"z should be contiguous and hold each of the codes 0 to {z.numel() - 1} once")
-    if list(names) != index_codes(h=h, t=T, c=d_v):
+    if z.flatten().tolist() != list(range(z.numel())) or not z.is_contiguous():
+        raise ValueError(f"z should be contiguous and hold the codes 0 to {z.numel() - 1}, in this order")
+    if names != index_codes(h=h, t=T, c=d_v):
         raise ValueError(f"names should be index_codes(h={h}, t={T}, c={d_v}), in the order of the codes")
+
+
+def _has_room(tensor: Tensor) -> bool:
+    *boxes, rows, columns = tensor.shape
+    return 0 < rows <= 4 and prod(boxes) * (columns * CELL + GAP) - GAP <= 612
+
+
+def _check_calls(name: str, calls: Sequence[Call]) -> None:
+    for call in calls:
+        method, *arguments = call if isinstance(call, tuple) and call else [None]
+        if method not in MOVES or any(type(argument) is not int for argument in arguments):
+            raise ValueError(
+                f"merges[{name!r}] holds {call!r}; a call should be a tuple like ('transpose', 1, 2), with "
+                f"whole numbers after one of {words(MOVES)}"
+            )
 
 
 def _check_room(name: str, stops: Sequence[Stop]) -> None:
     _, h, T, d_v = stops[0].tensor.shape
     for stop in stops:
-        if stop.tensor.dim() != 4 and stop.tensor.shape != (1, T, h * d_v):
+        shape = tuple(stop.tensor.shape)
+        if not (len(shape) == 4 or shape == (1, T, h * d_v)) or not _has_room(stop.tensor):
             raise ValueError(
-                f"merges[{name!r}] makes the shape {tuple(stop.tensor.shape)} of {stop.code}; there is "
-                f"room for four axes, or for the merged shape {(1, T, h * d_v)}"
+                f"merges[{name!r}] makes the shape {shape} of {stop.code}; there is room for four small "
+                f"axes, or for the merged shape {(1, T, h * d_v)}"
             )
+    if len(stops[-1].code) > LONGEST:
+        raise ValueError(f"merges[{name!r}] makes {stops[-1].code}; there is room for {LONGEST} letters")
 
 
 def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
@@ -101,6 +117,7 @@ def _caption(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     happened = {
         "input": "z as it lies in memory, head by head",
         "view": "a view, so the memory is as before and is only read otherwise",
+        "same": "nothing was done, since it was so already",
         "copy": f"a copy, so {stop.tensor.numel()} numbers stand in new memory, in the order of the boxes",
     }[stop.kind]
     shape, strides = tuple(stop.tensor.shape), stop.tensor.stride()
@@ -131,7 +148,7 @@ def _draw(stops: Sequence[Stop], step: int, names: Sequence[str]) -> str:
     drawing.words(20, 48, f"{what} · shape {shape} · strides {strides}", anchor="start")
     *boxes, rows, columns = shape
     for box, index in enumerate(product(*map(range, boxes))):
-        left = 20 + box * (columns * CELL + 14)
+        left = 20 + box * (columns * CELL + GAP)
         inside = [[names[int(value)] for value in row] for row in stop.tensor[index].tolist()]
         for r, c in product(range(rows), range(columns)):
             _cell(drawing, left + c * CELL, 70 + r * HIGH, inside[r][c], framed)
@@ -172,7 +189,8 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
 
     z holds index codes, up to 12; `names[v]`, like "h0t1c0", says where the value v belongs. `merges` maps a
     name to the calls to make, one after the other, each a method with its arguments: ("transpose", 1, 2).
-    Raises ValueError if z or one of the `merges` does not fit, or if a call computes something.
+    The methods are transpose, permute, contiguous, view, reshape and flatten.
+    Raises ValueError if z or one of the `merges` does not fit.
 
     >>> import torch
     >>> from mhalesson.text import index_codes
@@ -182,8 +200,9 @@ def step_through(z: Tensor, names: Sequence[str], merges: Mapping[str, Sequence[
     'Step 0 of 1, z: z as'
     """
     _check_codes(z, names)
-    if not merges:
-        raise ValueError(f"{merges=} should name at least one way to merge")
+    check_named("merges", merges)
+    for name, calls in merges.items():
+        _check_calls(name, calls)
     journeys = {name: _stops(z.clone(), calls) for name, calls in merges.items()}
     for name, stops in journeys.items():
         _check_room(name, stops)

@@ -8,14 +8,15 @@ import torch
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
-from mhalesson._checks import check_finite, check_tensor
+from mhalesson._checks import check_finite, check_named, check_tensor
 from mhalesson.figures import TINTS
 from mhalesson.text import vector
 from mhalesson.widgets.drawing import PALE, Drawing
-from mhalesson.widgets.instrument import Instrument, View
+from mhalesson.widgets.instrument import Instrument, View, own_copy
 
 TITLE = "Two reports, one sum"
 STEPS = range(-4, 5)  # how far head 0's report can be moved, in each channel
+HIGHEST = 999  # what can be printed below a bar
 
 TRY_THIS = (
     "Move head 0's report. Head 1 follows, so that the sum stays. Which bars leave their dashed outline?",
@@ -36,7 +37,7 @@ def render(pair: Tensor, ways: Mapping[str, Tensor], way: str, move_0: int, move
         "y": (pair.flatten() @ W, moved.flatten() @ W),
     }
     highest = _highest(pair, ways)
-    return View(TITLE, _draw(rows, highest), _caption(moved, rows, way, rounding=1e-9 * highest))
+    return View(TITLE, _draw(rows, highest), _caption(moved, rows, way, rounding=1e-12 * highest))
 
 
 def _caption(
@@ -59,11 +60,6 @@ def _highest(pair: Tensor, ways: Mapping[str, Tensor]) -> float:
     reports = torch.stack([torch.stack([pair[0] + step, pair[1] - step]).flatten() for step in corners])
     shown = (pair.sum(dim=0), reports, *(reports @ W for W in ways.values()))
     return max(tensor.abs().max().item() for tensor in shown)
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    """In double precision, so that what has moved is not mistaken for rounding."""
-    return tensor.detach().to(torch.float64, copy=True)
 
 
 def _draw(rows: Mapping[str, tuple[Tensor, Tensor]], highest: float) -> str:
@@ -92,21 +88,23 @@ def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
     """An instrument: move one of two reports, and the other follows so that their sum stays.
 
     `pair` (2, 2) holds one report a row; `ways` maps a name to the matrix (4, d_model) that makes y of z_cat,
-    where d_model is 1 to 4. Raises ValueError for others.
+    where d_model is 1 to 4. Raises ValueError for
+    others, and for numbers too long to be printed.
 
     >>> two_reports_one_sum(torch.ones(2, 2), {"the sum": torch.ones(4, 1)}).view.caption[:34]
     'Head 0 says [1, 1], head 1 [1, 1].'
     """
     check_tensor("pair", pair, "h d_v", h=2, d_v=2)
     check_finite("pair", pair)
-    if not ways:
-        raise ValueError(f"{ways=} should name at least one matrix")
+    check_named("ways", ways)
     for name, W in ways.items():
-        check_tensor(f"ways[{name!r}]", W, "h·d_v d_model", pair.dtype, **{"h·d_v": 4})
+        check_tensor(f"ways[{name!r}]", W, "h·d_v d_model", **{"h·d_v": 4})
         check_finite(f"ways[{name!r}]", W)
         if not 1 <= W.shape[1] <= 4:
             raise ValueError(f"ways[{name!r}] has {W.shape[1]} columns; there is room to draw 1 to 4")
-    pair, ways = _copy(pair), {name: _copy(W) for name, W in ways.items()}
+    pair, ways = own_copy(pair), {name: own_copy(W) for name, W in ways.items()}
+    if _highest(pair, ways) > HIGHEST:
+        raise ValueError(f"pair and ways make numbers beyond {HIGHEST}, and there is no room to print them")
     moves = [IntSlider(description=f"move head 0: c{c}", min=STEPS[0], max=STEPS[-1]) for c in (0, 1)]
     way = Dropdown(description="W_O", options=list(ways))
     controls = dict(move_0=moves[0], move_1=moves[1], way=way)

@@ -6,6 +6,7 @@ from math import floor, log10
 
 from ipywidgets import Dropdown, FloatSlider
 
+from mhalesson._checks import check_named
 from mhalesson.figures import TINTS
 from mhalesson.text import words
 from mhalesson.widgets.drawing import PALE, Drawing, percent
@@ -25,13 +26,6 @@ TRY_THIS = (
 
 def _points(run: dict) -> dict[tuple[int, int], dict]:
     return {(p["T"], p["h"]): p for p in run["points"] if p["direction"] == "forward" and "seconds" in p}
-
-
-def _is_whole(run: dict) -> bool:
-    try:
-        return bool([_parts(run, T, h, overhead=0) for T, h in _points(run)])
-    except (KeyError, TypeError):
-        return False
 
 
 def _parts(run: dict, T: int, h: int, overhead: int | float) -> dict[str, tuple[float, float]]:
@@ -63,7 +57,7 @@ def _most(runs: Mapping[str, dict]) -> int | float:
 
 def _not_measured(T: int, h: int) -> View:
     drawing = Drawing(TITLE, height=254)
-    text = f"T = {T}, h = {h} was skipped when the run was recorded."
+    text = f"T = {T}, h = {h} was not measured when the run was recorded."
     drawing.words(20, 40, text, anchor="start")
     return View(TITLE, drawing.svg(), text)
 
@@ -125,6 +119,15 @@ def _round_number_below(value: float) -> float:
     return max(step * power for step in (1, 2, 5) if step * power <= value)
 
 
+def _is_whole(run: dict) -> bool:
+    """Whether every point of a run can be drawn, and there is one."""
+    try:
+        drawn = [render({"": run}, "", T, h, overhead=0) for T, h in _points(run)]
+        return bool(drawn) and run["cost_model"]["launch"] > 0
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+        return False
+
+
 def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     """An instrument: choose T, h and the overhead per launch, beside one of the recorded `runs`.
 
@@ -134,11 +137,10 @@ def where_the_loop_hurts(runs: Mapping[str, dict]) -> Instrument:
     >>> where_the_loop_hurts(recorded_runs()).view.caption[:28]
     'A whole layer, T = 1, h = 12'
     """
-    if not runs:
-        raise ValueError(f"{runs=} should hold at least one recorded run")
+    check_named("runs", runs)
     for name, run in runs.items():
         if not _is_whole(run):
-            raise ValueError(f"runs[{name!r}] is not whole; recorded_runs() returns runs that are")
+            raise ValueError(f"runs[{name!r}] is not a whole run, as those that recorded_runs() returns")
     tokens, heads = (sorted({p[axis] for run in runs.values() for p in run["points"]}) for axis in ("T", "h"))
 
     def launch(run: str) -> float:

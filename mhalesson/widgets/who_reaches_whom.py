@@ -7,11 +7,11 @@ import torch
 from ipywidgets import Dropdown, IntSlider
 from torch import Tensor
 
-from mhalesson._checks import check_count, check_finite, check_split, check_tensor
+from mhalesson._checks import check_count, check_finite, check_named, check_split, check_tensor
 from mhalesson.figures import COLOURS, TINTS
 from mhalesson.text import words
 from mhalesson.widgets.drawing import PALE, Drawing, percent
-from mhalesson.widgets.instrument import Instrument, View
+from mhalesson.widgets.instrument import Instrument, View, own_copy
 
 TITLE = "Who reaches whom"
 ROWS, ROW = 12, 26  # at most so many boxes in a column, and the height of one
@@ -32,11 +32,12 @@ def render(layers: Mapping[str, tuple[Tensor, int]], layer: str, head: int, mix:
     """
     W_O, h = layers[layer]
     width = len(W_O)
-    mixed = torch.lerp(torch.eye(width), W_O, mix / 100)  # (h·d_v, d_model)
+    mixed = torch.lerp(torch.eye(width).to(W_O), W_O, mix / 100)  # (h·d_v, d_model)
     count = width if width <= ROWS else h
     rows_of_head = mixed.view(h, width // h, count, width // count)[head]  # (d_v, count, channels of one)
-    squares = rows_of_head.double().square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
-    share = squares / squares.sum().clamp(min=1e-30)  # a head whose rows are all zero reaches nothing
+    largest = rows_of_head.abs().max().item() or 1.0  # a head whose rows are all zero reaches nothing
+    squares = (rows_of_head / largest).square().sum(dim=(0, 2))  # (count,): of the slopes, as in `reach`
+    share = squares / (squares.sum().item() or 1.0)
     own = range(head * count // h, (head + 1) * count // h)
     channels = width // count  # of one box
     caption = _caption(layer, head, mix, share, own, channels)
@@ -93,20 +94,19 @@ def who_reaches_whom(layers: Mapping[str, tuple[Tensor, int]]) -> Instrument:
     >>> who_reaches_whom({"two heads": (torch.ones(4, 4), 2)}).view.caption[:67]
     'two heads, 0 % W_O and 100 % identity: head 0 reaches 2 of 4 output'
     """
-    if not layers:
-        raise ValueError(f"{layers=} should name at least one layer")
+    check_named("layers", layers)
     for name, pair in layers.items():
         if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise ValueError(f"layers[{name!r}] should be a pair: W_O, and the number of its heads")
+            raise ValueError(f"layers[{name!r}] should be a tuple of two, W_O and the number of its heads")
         W_O, num_heads = pair
-        width = len(W_O) if isinstance(W_O, Tensor) and W_O.dim() else 0
+        width = max(1, len(W_O)) if isinstance(W_O, Tensor) and W_O.dim() else 1
         check_tensor(f"layers[{name!r}]", W_O, "h·d_v d_model", **{"d_model": width})
         check_finite(f"layers[{name!r}]", W_O)
-        check_count("num_heads", num_heads)
+        check_count(f"num_heads of layers[{name!r}]", num_heads)
         check_split(f"layers[{name!r}] with {len(W_O)} rows", len(W_O), "num_heads", num_heads)
         if num_heads > ROWS:
             raise ValueError(f"{num_heads=} of layers[{name!r}]; there is room to draw up to {ROWS}")
-    layers = {name: (W_O.detach().float().clone(), num_heads) for name, (W_O, num_heads) in layers.items()}
+    layers = {name: (own_copy(W_O), num_heads) for name, (W_O, num_heads) in layers.items()}
     layer = Dropdown(description="layer", options=list(layers))
     head = IntSlider(description="head", max=layers[layer.value][1] - 1)
     mix = IntSlider(description="% of W_O", max=100, step=10)
