@@ -244,6 +244,11 @@ def test_rounding_is_no_move():
         assert "0 of 2, in y (one) 0 of 4." in caption
 
 
+def test_a_small_move_is_a_move():
+    render = two_reports_one_sum(PAIR, {"large": OWN, "small": 1e-6 * OWN}).render
+    assert "in y (small) 4 of 4" in render(way="small", move_0=2, move_1=1).caption
+
+
 def test_two_reports_show_no_minus_zero():
     assert "-0.0" not in texts(
         shown(two_reports_one_sum(torch.full((2, 2), -0.01), {"sum": torch.ones(4, 1)}).view.svg)
@@ -1002,10 +1007,13 @@ WRONG = {
     ),
     "there is room for 48 letters": lambda: step_through(Z, NAMES, {"a": [TRANSPOSE] * 3}),
     "runs={} should": lambda: where_the_loop_hurts({}),
-    "runs['a'] is not a whole run": lambda: where_the_loop_hurts(RUNS | {"a": {"points": []}}),
+    "runs['a'] is not a whole run": lambda: where_the_loop_hurts(RUNS | {"a": RUNS["cpu"] | {"points": []}}),
     "runs['b'] is not a whole run": lambda: where_the_loop_hurts({"b": lacking("operations")}),
     "runs['c'] is not a whole run": lambda: where_the_loop_hurts({"c": lacking("predicted")}),
     "runs['d'] is not a whole run": lambda: where_the_loop_hurts({"d": RUNS["cpu"] | {"cost_model": {}}}),
+    "runs['e'] is not a whole run": lambda: where_the_loop_hurts(
+        {"e": RUNS["cpu"] | {"cost_model": RUNS["cpu"]["cost_model"] | {"launch": torch.nan}}}
+    ),
     "runs['cost_model'] is not a whole run": lambda: where_the_loop_hurts(RUNS["cpu"]),
     "trained=3 should": lambda: trained_desk(3),
     "question=5 and": lambda: Guess(5, "a", "b"),
