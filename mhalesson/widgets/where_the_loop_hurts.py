@@ -122,8 +122,7 @@ def _round_number_below(value: float) -> float:
 def _is_whole(run: dict) -> bool:
     """Whether every point of a run can be drawn, and there is one."""
     try:
-        drawn = [render({"": run}, "", T, h, overhead=0) for T, h in _points(run)]
-        return bool(drawn) and run["cost_model"]["launch"] > 0
+        return bool([render({"": run}, "", T, h, overhead=0) for T, h in _points(run)])
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return False
 
