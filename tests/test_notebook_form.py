@@ -54,7 +54,7 @@ UNSTABLE = {
     r"\b(?:19|20)\d\d-\d\d-\d\d\b|\b\d\d?:\d\d:\d\d\b": "a date or a time of day",
     r"\bnp\.(?:float|int|uint|bool|str)\w*\(": "a NumPy scalar's repr; use .item()",
     r"\b(?:tensor|array)\(|^Parameter containing:": "a bare tensor; print it as a labelled grid",
-    r"<(?:[\w.]+ )?(?:object|generator|module|function|class|map|zip)\b[^>=]*>": "the repr of an object",
+    r"<(?:[\w.]+ )?(?:object|generator|module|function|class|map|zip)\b(?!=)[^>]*>": "the repr of an object",
     r"\bin_features=|^ *\(\w+\): \w+\(": "the repr of a module",
     r"^\{[^:{}]*\}$|\b(?:frozen)?set\(|\bdict_(?:keys|values)\(": "a set or a view; print a sorted list",
 }

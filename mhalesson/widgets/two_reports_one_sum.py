@@ -88,8 +88,7 @@ def two_reports_one_sum(pair: Tensor, ways: Mapping[str, Tensor]) -> Instrument:
     """An instrument: move one of two reports, and the other follows so that their sum stays.
 
     `pair` (2, 2) holds one report a row; `ways` maps a name to the matrix (4, d_model) that makes y of z_cat,
-    where d_model is 1 to 4. Raises ValueError for
-    others, and for numbers too long to be printed.
+    where d_model is 1 to 4. Raises ValueError for others, and for numbers too long to be printed.
 
     >>> two_reports_one_sum(torch.ones(2, 2), {"the sum": torch.ones(4, 1)}).view.caption[:34]
     'Head 0 says [1, 1], head 1 [1, 1].'
